@@ -27,7 +27,7 @@ GROUPS = (16, 32, 64, 128)
 # better in squared error, a 6-bit one 2.5 % worse, and 7 bits is what unsigned-by-signed byte products bear.
 TABLE4 = (-63, -49, -39, -30, -23, -16, -9, -3, 3, 9, 16, 23, 30, 39, 49, 63)
 
-_SEARCH4 = (1.0, 0.96, 0.92, 0.88, 0.84, 0.8, 0.76, 1.04)  # multiples of max|w| / 63 worth trying
+_SEARCH4 = (1.0, 0.96, 0.92, 0.88, 0.84, 0.8, 0.76, 0.72, 0.68, 1.04)  # multiples of max|w| / 63 worth trying
 _TINY = 2.0**-100  # a row whose largest magnitude is below this is stored as zeros
 
 
