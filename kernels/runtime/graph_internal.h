@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Shared by the forward pass's files: one thread's scratch, cutting work into shares, attention. */
+#ifndef NB_GRAPH_INTERNAL_H
+#define NB_GRAPH_INTERNAL_H
+
+#include "runtime/graph.h"
+
+enum {
+    NB_FFN_ROWS = 64,    /* rows of gate and up that one item of prefill computes */
+    NB_FFN_TOKENS = 128, /* and for how many tokens */
+};
+
+struct nb_scratch {
+    float *x, *h;                          /* (ld_hidden): the residual stream of one token; (max(ld_hidden, ld_q)) */
+    struct nb_act act;                     /* one token of max(hidden, heads * head_dim) columns */
+    float *q, *k;                          /* (group, head_dim), (head_dim) */
+    float *scores;                         /* (group, NB_RANGE) */
+    float *max, *sum;                      /* (group) */
+    float *part_max, *part_sum, *part_out; /* (group, ranges) twice, (ranges, group * head_dim) */
+    float *gate, *up;                      /* (NB_FFN_TOKENS, NB_FFN_ROWS) */
+};
+
+/* Thread `me` of `threads` owns items [*from, *to) of n. */
+static inline void nb_share(uint64_t n, unsigned me, unsigned threads, uint32_t *from, uint32_t *to) {
+    *from = (uint32_t)(n * me / threads);
+    *to = (uint32_t)(n * (me + 1) / threads);
+}
+
+/* Norms q's and k's heads (if the record says so), rotates them. heads: how many heads q holds. */
+void nb_qk_prepare(const struct nb_graph *g, const struct nb_layer *l, float *x, uint32_t heads, enum nb_role norm,
+                   uint32_t token);
+
+/* Decode: thread `me` attends its share of (kv head, range) items of position g->position; the owner of the last range stores
+ * the new key and value first. nb_attention_join then gives the (heads, head_dim) result. */
+void nb_attention_decode(struct nb_graph *g, uint32_t layer, unsigned me, unsigned threads);
+void nb_attention_join(const struct nb_graph *g, uint32_t layer, float *out);
+
+/* Prefill: attends tokens t = me, me + threads, ... < n of the chunk; the result replaces q. */
+void nb_attention_prefill(struct nb_graph *g, uint32_t layer, uint32_t n, unsigned me, unsigned threads);
+
+#endif
