@@ -235,7 +235,7 @@ def _attend_range(q: F32, cache: KvCache, head: int, start: int, stop: int, scal
         qi, qs = quantize_blocks(q, q.shape[1])
         dots = (qi[:, 0].astype(np.int64) @ k.astype(np.int64).T).astype(np.int32).astype(np.float32)
         scores = dots * ((qs * ks[None, :]) * f32(scale))
-    top = scores.max(axis=1)
+    top = scores.max(axis=1) + f32(0)
     e = exp(scores - top[:, None])
     total = _fold(_into_lanes(e, start))
     out = np.zeros_like(q)

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Attention over one range of int8 keys and values, AVX2 (contract in hal.h).
+ * Scores are exact integers: keys widen to int16 once for all heads and meet the query, kept as int16 where the output
+ * will be, in vpmaddwd. The query's scale waits in sum[].
+ * Needs: head_dim a multiple of 8 (else the scalar kernel runs). */
+#include "ops/x86_64/attend_avx2.h"
+
+/* The query of one head as int16, and its scale. */
+NB_INLINE float widen(int16_t *q16, const float *q, uint32_t n) {
+    __m256 top = _mm256_setzero_ps();
+    for (uint32_t i = 0; i < n; i += 8) top = _mm256_max_ps(top, nb_abs8(_mm256_loadu_ps(q + i)));
+    const float m = nb_max8(top);
+    const __m256 inverse = _mm256_set1_ps(m < NB_TINY ? 0.0f : 127.0f / m);
+    for (uint32_t i = 0; i < n; i += 8) {
+        const __m256i dwords = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(q + i), inverse));
+        _mm_storeu_si128((__m128i *)(q16 + i),
+                         _mm_packs_epi32(_mm256_castsi256_si128(dwords), _mm256_extracti128_si256(dwords, 1)));
+    }
+    return m < NB_TINY ? 0.0f : m / 127.0f;
+}
+
+NB_INLINE __m128i sum4(__m256i x) { return _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)); }
+
+/* q: int16 at the start of each head's output */
+NB_INLINE void dots(int32_t to[4], const float *q, const int8_t *k, uint32_t head_dim, int heads) {
+    __m256i acc[4];
+    NB_UNROLL
+    for (int h = 0; h < 4; h++) acc[h] = _mm256_setzero_si256();
+    uint32_t i = 0;
+    for (; i + 16 <= head_dim; i += 16) {
+        const __m256i k16 = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(k + i)));
+        NB_UNROLL
+        for (int h = 0; h < heads; h++)
+            acc[h] = _mm256_add_epi32(
+                acc[h], _mm256_madd_epi16(k16, nb_load8((const int16_t *)(const void *)(q + (size_t)h * head_dim) + i)));
+    }
+    if (i < head_dim) {
+        const __m128i k16 = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)(k + i)));
+        NB_UNROLL
+        for (int h = 0; h < heads; h++) {
+            const void *q16 = (const int16_t *)(const void *)(q + (size_t)h * head_dim) + i;
+            acc[h] = _mm256_add_epi32(acc[h], _mm256_zextsi128_si256(_mm_madd_epi16(k16, _mm_loadu_si128((const __m128i *)q16))));
+        }
+    }
+    const __m128i ab = _mm_hadd_epi32(sum4(acc[0]), sum4(acc[1])), cd = _mm_hadd_epi32(sum4(acc[2]), sum4(acc[3]));
+    _mm_storeu_si128((__m128i *)to, _mm_hadd_epi32(ab, cd));
+}
+
+NB_INLINE void attend(const float *q, const struct nb_kv *kv, uint32_t p0, uint32_t p1, float scale, float *scores, float *max,
+                      float *sum, float *out, int heads) {
+    const size_t n = kv->head_dim;
+    const int8_t *k = (const int8_t *)kv->k + p0 * n, *v = (const int8_t *)kv->v + p0 * n;
+    for (int h = 0; h < heads; h++) sum[h] = widen((int16_t *)(void *)(out + (size_t)h * n), q + (size_t)h * n, kv->head_dim);
+    for (uint32_t p = 0; p < p1 - p0; p++) {
+        int32_t dot[4];
+        dots(dot, out, k + p * n, kv->head_dim, heads);
+        NB_UNROLL
+        for (int h = 0; h < heads; h++) scores[h * NB_RANGE + (int)p] = (float)dot[h] * (sum[h] * kv->k_scale[p0 + p] * scale);
+    }
+    for (int h = 0; h < heads; h++) {
+        float *weight = scores + h * NB_RANGE;
+        max[h] = nb_exp_scores8(weight, p0, p1, &sum[h]);
+        for (uint32_t p = 0; p < p1 - p0; p++) weight[p] *= kv->v_scale[p0 + p];
+    }
+    nb_weigh(out, scores, v, p1 - p0, kv->head_dim, NB_KV_I8, heads);
+}
+
+nb_attend_fn nb_attend_f32_f32_i8__scalar, nb_attend_f32_f32_i8__avx2;
+void nb_attend_f32_f32_i8__avx2(const float *q, uint32_t heads, const struct nb_kv *kv, uint32_t p0, uint32_t p1, float scale,
+                                float *scores, float *max, float *sum, float *out) {
+    if (kv->head_dim % 8) {
+        nb_attend_f32_f32_i8__scalar(q, heads, kv, p0, p1, scale, scores, max, sum, out);
+        return;
+    }
+    while (heads) {
+        const uint32_t now = heads < 4 ? heads : 4;
+        switch (now) {
+        case 4: attend(q, kv, p0, p1, scale, scores, max, sum, out, 4); break;
+        case 3: attend(q, kv, p0, p1, scale, scores, max, sum, out, 3); break;
+        case 2: attend(q, kv, p0, p1, scale, scores, max, sum, out, 2); break;
+        default: attend(q, kv, p0, p1, scale, scores, max, sum, out, 1); break;
+        }
+        heads -= now;
+        q += now * kv->head_dim, out += now * kv->head_dim, scores += now * NB_RANGE, max += now, sum += now;
+    }
+}
