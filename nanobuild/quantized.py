@@ -27,6 +27,8 @@ class QuantizedCheckpoint:
     def __init__(self, path: Path) -> None:
         """Raises InputError E_ST_* for a damaged container, E_QUANTIZED for one that isn't ours or doesn't fit itself."""
         self.path = path
+        if path.is_dir() or path.suffix == ".gguf":
+            raise self._fail("this is not a quantized checkpoint")
         self._file = SafetensorsFiles(path)
         try:
             self._open()
