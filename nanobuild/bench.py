@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timing rows: the bundle's program times itself, this module turns its samples into medians beside the machine's limits."""
+"""Timing rows: the bundle's program times itself, this module sets its medians beside the machine's limits."""
 
 from __future__ import annotations
 

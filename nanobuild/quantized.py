@@ -25,7 +25,7 @@ class QuantizedCheckpoint:
     """An open quantized checkpoint. Shapes, dtypes and sizes of all tensors are checked on opening."""
 
     def __init__(self, path: Path) -> None:
-        """Raises InputError E_ST_* for a damaged container, E_QUANTIZED for one that isn't ours or doesn't fit itself."""
+        """Raises InputError E_ST_* for a damaged container, E_QUANTIZED for one that isn't ours or lies."""
         self.path = path
         if path.is_dir() or path.suffix == ".gguf":
             raise self._fail("this is not a quantized checkpoint")

@@ -127,7 +127,17 @@ def _layer(name: str) -> int:
 def _matches(rule: Override, name: str, layers: int) -> bool:
     if (rule.first or rule.last) and not (0 <= _layer(name) < rule.first or _layer(name) >= layers - rule.last):
         return False
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in _patterns(rule))
+    names = (name, checkpoint_name(name))
+    return any(fnmatch.fnmatchcase(n, pattern) for pattern in _patterns(rule) for n in names)
+
+
+def checkpoint_name(name: str) -> str:
+    """What Llama-like checkpoints call a matrix: people know `lm_head.weight` before they know `head`."""
+    if name in ("embed", "head"):
+        return {"embed": "model.embed_tokens.weight", "head": "lm_head.weight"}[name]
+    _, layer, role = name.split(".")
+    block = "self_attn" if role in ("q", "k", "v", "o") else "mlp"
+    return f"model.layers.{layer}.{block}.{role}_proj.weight"
 
 
 def load_recipe(name: str) -> Recipe:

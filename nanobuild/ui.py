@@ -93,12 +93,13 @@ class Ui:
             _write(sys.stdout, json.dumps(data) + "\n")
 
     def progress(self, phase: str, done: int = 0, total: int = 0, /) -> None:
-        """A nanobuild.progress.Progress: a bar on a terminal, otherwise one line when a phase begins."""
+        """A nanobuild.progress.Progress: a bar on a terminal. Elsewhere a phase that counts is one line with -v, so
+        that an error stays the first line of a pipe; a phase without a count is an announcement, always said."""
         if self.verbosity < 0:
             return
         if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and total > 0:
             self._bar(phase, done, total)
-        elif phase != self._phase:
+        elif phase != self._phase and (total == 0 or self.verbosity > 0):
             self._phase = phase
             self._stderr(phase)
 

@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import itertools
 import json
-import os
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,7 +17,6 @@ import tokenizers
 from tokenizer_texts import training_lines
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from nanobuild.fetch import cached_path
 from nanobuild.gguf_file import GgufFile
 from nanobuild.tokenizers import Tokenizer, load_tokenizer
 
@@ -214,13 +212,6 @@ SYNTHETIC = (
 )  # fmt: skip
 
 # --------------------------------------------------------------- real models
-
-
-def model_file(name: str) -> Path | None:
-    """A model of `nano-build fetch`, in the folder NB_MODELS or in the cache; None if it is not there."""
-    folder = os.environ.get("NB_MODELS")
-    places = [Path(folder) / f"{name}.gguf"] if folder else []
-    return next((path for path in [*places, cached_path(name)] if path.exists()), None)
 
 
 def metadata(path: Path) -> dict[str, object]:

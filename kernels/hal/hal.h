@@ -96,7 +96,8 @@ typedef void nb_kv_store_fn(const struct nb_kv *kv, uint32_t pos, const float *k
  * q: (heads, head_dim); per head h writes max[h], sum[h], out[h * head_dim + c]; scores: scratch of NB_RANGE floats a head.
  *   f16:  s = fl(lanes(q[i] * k[i]) * scale)
  *   s8:   q quantized over the head to int8 with scale sq; s = fl((float)dot * fl(fl(sq * k_scale[p]) * scale))
- *   max = maximum of s, plus 0 (so that -0 becomes +0 whatever was met first); e = exp(fl(s - max)); sum = lanes over positions (position p into lane p % 16)
+ *   max = maximum of s, plus 0 (so that -0 becomes +0 whatever was met first); e = exp(fl(s - max));
+ *   sum = lanes over positions (position p into lane p % 16)
  *   out[c] = sum over p, increasing, of fl(e * v[p][c])   (s8: fl(fl(e * v_scale[p]) * (float)v[p][c])) */
 typedef void nb_attend_fn(const float *q, uint32_t heads, const struct nb_kv *kv, uint32_t p0, uint32_t p1, float scale,
                           float *scores, float *max, float *sum, float *out);

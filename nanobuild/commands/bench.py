@@ -8,9 +8,9 @@ from pathlib import Path
 from nanobuild import bench as work
 from nanobuild import pipeline, resources, synthetic
 from nanobuild.compile import build_binary
+from nanobuild.detect import detect
 from nanobuild.errors import UsageError
 from nanobuild.formats import Format
-from nanobuild.detect import detect
 from nanobuild.platforms import load_platform
 from nanobuild.ui import Ui
 

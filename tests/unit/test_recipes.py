@@ -57,6 +57,17 @@ def test_first_matching_rule_wins(tmp_path: Path) -> None:
     assert (choices["layers.1.up"].bits, choices["layers.1.up"].group) == (4, 64)
 
 
+def test_rules_may_use_the_names_of_checkpoints(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "version: 1\nname: mine\nquantize:\n  bits: 4\n  overrides:\n"
+        "    - {match: lm_head.weight, bits: 8}\n    - {match: 'model.layers.1.mlp.*', group: 16}\n"
+    )
+    choices = load_recipe(str(path)).choices([*MATRICES, "head"])
+    assert choices["head"].bits == 8
+    assert {n for n, c in choices.items() if c.group == 16} == {f"layers.1.{r}" for r in ("gate", "up", "down")}
+
+
 def test_a_rule_without_effect_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("version: 1\nname: mine\nquantize:\n  bits: 4\n  overrides: [{match: lm_haed, bits: 8}]\n")
