@@ -32,7 +32,6 @@ NEEDED = {
     "msgspec": ((0, 18), None),
     "platformdirs": ((4,), None),
     "jinja2": ((3, 1, 6), None),
-    "regex": ((2024, 5), None),
     "crc32c": ((2, 4), None),
 }  # as in pyproject.toml, ziglang apart: from (included), below (excluded)
 _DISK_GOOD, _DISK_BAD = 2 << 30, 512 << 20

@@ -86,6 +86,7 @@ class Plan:
     tensors: tuple[Planned, ...]
     header: bytes  # of the safetensors file, its length field included
     blobs: Mapping[str, bytes]
+    notes: Mapping[str, Any]  # what the caller put into the metadata
 
     @property
     def file_bytes(self) -> int:
@@ -150,7 +151,7 @@ def make_plan(
     }
     blobs = {"tokenizer": tokenizer, "chat": chat}
     header = _header(tensors, blobs, metadata)
-    return Plan(spec=source.spec, recipe=recipe, tensors=tuple(tensors), header=header, blobs=blobs)
+    return Plan(spec=source.spec, recipe=recipe, tensors=tuple(tensors), header=header, blobs=blobs, notes=notes)
 
 
 def _look(source: Source, name: str, shape: tuple[int, ...], choice: Choice | None, recipe: Recipe) -> Planned:

@@ -24,6 +24,8 @@ def main(ui: Ui, source: str, out: Path | None, recipe: str, *, dry_run: bool, f
             check_output(out, force=force, inputs=(path, *checkpoint.files))
         _ledger(ui, checkpoint)
         plan = pipeline.plan_quantized(checkpoint, recipe, progress=ui.progress)
+        if plan.notes["chat"] != "compiled":
+            ui.note(f"the bundle will have no chat mode: {plan.notes['chat']}")
         answer = plan.to_json() | {
             "skipped": [list(row) for row in checkpoint.skipped],
             "warnings": checkpoint.warnings,

@@ -104,11 +104,11 @@ static void one(struct check *c, enum nb_format format, uint32_t rows, uint32_t 
 
 static void check(struct check *c) {
     static const uint32_t cols[] = {1, 15, 16, 17, 31, 32, 33, 48, 64, 96, 100, 128, 160, 272, 576, 1048},
-                          some[] = {1, 2, 5, 15, 16, 17, 20, 32, 33, 50};
+                          some[] = {1, 2, 5, 8, 9, 12, 15, 16, 17, 20, 24, 25, 28, 32, 33, 50};
     for (int format = NB_Q4G16S8; format < NB_FORMATS; format++) {
         for (unsigned i = 0; i < 6 * c->rounds; i++) {
             one(c, (enum nb_format)format, 1 + check_below(c, 90), check_pick(c, cols, COUNT(cols)), 1 + check_below(c, 3), 1);
-            one(c, (enum nb_format)format, 1 + check_below(c, 90), check_pick(c, cols, COUNT(cols)),
+            one(c, (enum nb_format)format, 1 + check_below(c, 200), check_pick(c, cols, COUNT(cols)),
                 check_pick(c, some, COUNT(some)), NB_TILE);
         }
         one(c, (enum nb_format)format, 16, 4128, 1, 1); /* more blocks than any kernel keeps at a time */

@@ -48,7 +48,7 @@ def compare(case: oracles.Case, *, count: int, seed: int, markers: bool) -> None
 @pytest.mark.parametrize("make", oracles.SYNTHETIC, ids=lambda make: make.__name__)
 def test_trained_tokenizers(make, tmp_path: Path) -> None:
     case = make(tmp_path)
-    count = COUNT if make in (oracles.qwen2, oracles.llama3, oracles.spm_prefix) else 2000
+    count = COUNT if make is oracles.qwen2 else 1500
     compare(case, count=count, seed=11, markers=(tmp_path / "tokenizer.json").exists())
 
 
