@@ -65,3 +65,8 @@ class BusyError(NanoBuildError):
     """Another run holds the output."""
 
     exit_code = 7
+
+
+BY_EXIT_CODE: dict[int, type[NanoBuildError]] = {
+    kind.exit_code: kind for kind in (UsageError, InputError, IntegrityError, ResourceError, ToolError, BusyError)
+}

@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from nanobuild import runner
-from nanobuild.errors import BusyError, InputError, IntegrityError, NanoBuildError, ResourceError, ToolError, UsageError
+from nanobuild.errors import BY_EXIT_CODE, NanoBuildError
 from nanobuild.resources import cache_dir
 
 LIBRARY = "libnano.so"
-_BY_EXIT_CODE: dict[int, type[NanoBuildError]] = {
-    error.exit_code: error for error in (UsageError, InputError, IntegrityError, ResourceError, ToolError, BusyError)
-}
 
 
 def find_library(model: Path) -> Path:
@@ -39,4 +36,4 @@ class LLM(runner.LLM):
         return super()._load_library(path if path.is_file() else find_library(self.model))
 
     def _fail(self, code: str, exit_code: int, subject: str, text: str) -> NoReturn:
-        raise _BY_EXIT_CODE.get(exit_code, NanoBuildError)(code, subject, text)
+        raise BY_EXIT_CODE.get(exit_code, NanoBuildError)(code, subject, text)

@@ -10,7 +10,10 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
+from collections import deque
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -18,14 +21,14 @@ import numpy as np
 
 from nanobuild import __version__, formats, packing
 from nanobuild.errors import InputError
-from nanobuild.formats import F32, Format
+from nanobuild.formats import F32, Format, Quantized
 from nanobuild.progress import Progress, silent
 from nanobuild.publish import published_file
 from nanobuild.recipes import Choice, Recipe, format_of
 from nanobuild.spec import ModelSpec
 
 KIND = "nano-build quantized checkpoint"
-_CHUNK = 1 << 21  # weights worked on at a time
+_CHUNK = 1 << 19  # weights worked on at a time: small enough for the last-level cache
 
 
 class Source(Protocol):
@@ -197,6 +200,27 @@ def _parts(t: Planned) -> list[tuple[str, str, list[int]]]:
     ]
 
 
+def _quantized(source: Source, t: Planned, fmt: Format) -> Iterator[tuple[int, Quantized]]:
+    """(first row, quantized rows) in order. numpy lets go of the interpreter, so chunks are worked on side by side."""
+    workers = len(os.sched_getaffinity(0))
+    waiting: deque[tuple[int, Future[Quantized]]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for first, chunk in _chunks(source, t.name, t.shape):
+                waiting.append((first, pool.submit(formats.quantize, chunk, fmt, t.row_exp)))
+                if len(waiting) > workers:
+                    yield _oldest(waiting)
+            while waiting:
+                yield _oldest(waiting)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _oldest(waiting: deque[tuple[int, Future[Quantized]]]) -> tuple[int, Quantized]:
+    first, job = waiting.popleft()
+    return first, job.result()
+
+
 _SIZES = {"F32": 4, "U8": 1, "I8": 1, "F16": 2}
 
 
@@ -244,8 +268,7 @@ def _write_matrix(file: BinaryIO, at: int, source: Source, t: Planned) -> None:
     rows, cols = t.shape
     code_bytes, groups = t.format.code_bytes(cols), t.format.groups(cols)
     starts = (at, at + rows * code_bytes, at + rows * (code_bytes + groups))
-    for first, chunk in _chunks(source, t.name, t.shape):
-        q = formats.quantize(chunk, t.format, t.row_exp)
+    for first, q in _quantized(source, t, t.format):
         codes = packing.nibbles(q.codes) if t.format.bits == 4 else q.codes
         pieces = (codes, q.scales, q.row_scales.astype("<f2"))
         for start, width, piece in zip(starts, (code_bytes, groups, 2), pieces, strict=True):

@@ -3,13 +3,21 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from nanobuild import pipeline, proc
 from nanobuild.bundle import RUNNER
-from nanobuild.errors import UsageError, quoted
+from nanobuild.errors import BY_EXIT_CODE, UsageError, quoted
 from nanobuild.ui import Ui
+
+# the report line, last on stderr; `python` leaves some of it out
+_REPORT = re.compile(
+    r"# nb (?P<tokens>\d+) tok  (?P<tok_s>[\d.]+) tok/s .*?isa (?P<isa>\w+)(?:  logits (?P<logits>\w+))?"
+)
+_ERROR = re.compile(r"^[\w.-]+: error\[(?P<code>E_\w+)\]: (?P<text>.*)$", re.MULTILINE)
 
 
 def main(
@@ -18,10 +26,15 @@ def main(
     """Runs the bundle's program with `options` (None and False are left out) and returns its exit code."""
     if runner not in ("binary", "python"):
         raise UsageError("E_USAGE", "--runner", f"found {quoted(runner)}, allowed binary or python")
+    if ui.json and options.get("interactive"):
+        raise UsageError("E_USAGE", "--json", "an interactive run has no single result")
     bundle = pipeline.prepare(model, recipe, target, offline=offline, progress=ui.progress)
     ui.close()
     program = [str(bundle.binary)] if runner == "binary" else [sys.executable, str(bundle.path / RUNNER)]
-    return proc.passthrough([*program, *arguments(options), *(["-q"] if ui.verbosity < 0 else [])])
+    words = [*program, *arguments(options)]
+    if ui.json:
+        return _as_json(ui, words, bundle.path, from_stdin=options.get("file") == "-")
+    return proc.passthrough([*words, *(["-q"] if ui.verbosity < 0 else [])])
 
 
 def arguments(options: Mapping[str, object]) -> list[str]:
@@ -34,3 +47,20 @@ def arguments(options: Mapping[str, object]) -> list[str]:
             for item in value if isinstance(value, list) else [value]:
                 words += [f"--{name}", str(item)]
     return words
+
+
+def _as_json(ui: Ui, words: list[str], bundle: Path, *, from_stdin: bool) -> int:
+    """One object with the whole text and the figures of the report line; a failing program's error is raised anew."""
+    prompt = sys.stdin.buffer.read() if from_stdin else b""
+    result = proc.run(words, stdin=prompt, check=False, timeout=24 * 3600.0)
+    said = result.stderr.decode("utf-8", "replace")
+    if result.returncode:
+        error = _ERROR.search(said)
+        if error is None or result.returncode not in BY_EXIT_CODE:
+            raise proc.failed(result)
+        raise BY_EXIT_CODE[result.returncode](error["code"], "", error["text"])
+    report = _REPORT.search(said)
+    text = result.stdout.decode("utf-8", "replace")
+    answer = {"bundle": str(bundle), "text": text, "report": report.groupdict() if report else None}
+    ui.result(answer, lambda: None)
+    return 0

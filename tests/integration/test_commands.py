@@ -190,3 +190,16 @@ def test_a_signal_during_quantize_leaves_nothing(tmp_path: Path, number: int, co
     _, err = process.communicate(timeout=30)
     assert process.returncode == code, err
     assert list(out.iterdir()) == []
+
+
+def test_run_prints_one_object(nb: Run, llama: Path, tmp_path: Path) -> None:
+    code, out, err = nb("run", llama, "--prompt", "the end", "-n", 6, "--json")
+    assert code == 0, err
+    answer = json.loads(out)
+    assert answer["text"].encode() == nb("run", llama, "--prompt", "the end", "-n", 6)[1].encode()
+    assert int(answer["report"]["tokens"]) <= 6
+    code, out, err = nb("run", llama, "--prompt", "the end", "-n", 6, "--json", "--top-p", 7)
+    assert code == 2
+    assert json.loads(out)["error"]["exit_code"] == 2
+    assert ERROR.search(err)
+    refused(nb("run", llama, "-i", "--json"), 2, "E_USAGE")
