@@ -276,3 +276,17 @@ def rows(weights: WeightSource, name: str) -> int:
 def first_present(weights: WeightSource, names: Iterable[str]) -> str | None:
     """The first of `names` that is a tensor of the checkpoint."""
     return next((name for name in names if name in weights.tensors), None)
+
+
+def head_counts(
+    keys: Keys, key: str, kv_key: str, usual: tuple[int | None, int | None] = (None, None)
+) -> tuple[int, int]:
+    """(query heads, kv heads); kv heads default to the query heads. Raises InputError where they do not divide them.
+
+    `usual`: what a family means by a missing key.
+    """
+    heads = keys.integer(key, 1, MAX_HEADS, usual[0])
+    kv_heads = keys.integer(kv_key, 1, MAX_HEADS, heads if usual[1] is None else usual[1])
+    if heads % kv_heads:
+        raise keys.fail(keys.codes.inconsistent, kv_key, f"is {kv_heads}, which does not divide the {heads} heads")
+    return heads, kv_heads

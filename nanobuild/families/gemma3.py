@@ -8,7 +8,6 @@ import numpy as np
 from nanobuild.families import rope
 from nanobuild.families.base import (
     HARMLESS,
-    MAX_HEADS,
     MAX_LAYERS,
     MAX_POSITIONS,
     MAX_VOCAB,
@@ -19,6 +18,7 @@ from nanobuild.families.base import (
     Reading,
     change_origins,
     first_present,
+    head_counts,
     name_map,
     rows,
     warn_tying,
@@ -109,11 +109,6 @@ def _hf_local(keys: Keys, layers: int) -> tuple[list[bool], list[str]]:
     return local, [f"layer_types and {key} disagree; layer_types is used"] if odd else []
 
 
-def _inside(keys: Keys, heads: int, kv_heads: int, key: str) -> None:
-    if heads % kv_heads:
-        raise keys.fail(keys.codes.inconsistent, key, f"is {kv_heads}, which does not divide the {heads} heads")
-
-
 def read_hf(keys: Keys, outer: Keys, weights: WeightSource) -> Reading:
     """The record and name map from config.json: `keys` the text model's part, `outer` the whole. Raises InputError.
 
@@ -121,9 +116,7 @@ def read_hf(keys: Keys, outer: Keys, weights: WeightSource) -> Reading:
     """
     keys.refuse_unless(NEUTRAL_HF | {"use_sliding_window": (True,), "hidden_act": ("gelu_pytorch_tanh",)})
     hidden, layers = keys.integer("hidden_size", 1, MAX_WIDTH), keys.integer("num_hidden_layers", 1, MAX_LAYERS)
-    heads = keys.integer("num_attention_heads", 1, MAX_HEADS, 8)
-    kv_heads = keys.integer("num_key_value_heads", 1, MAX_HEADS, 4)
-    _inside(keys, heads, kv_heads, "num_key_value_heads")
+    heads, kv_heads = head_counts(keys, "num_attention_heads", "num_key_value_heads", (8, 4))
     head_dim = rope.check_head_dim(keys, keys.integer("head_dim", 1, MAX_WIDTH, 256), "head_dim")
     act = keys.text("hidden_activation", "gelu_pytorch_tanh")
     if act != "gelu_pytorch_tanh":
@@ -181,9 +174,7 @@ def read_gguf(keys: Keys, weights: WeightSource) -> Reading:
     """The record and name map from GGUF metadata of the architecture gemma3, whose norms have the 1 already."""
     keys.refuse_unless(NEUTRAL_GGUF)
     hidden, layers = keys.integer("embedding_length", 1, MAX_WIDTH), keys.integer("block_count", 1, MAX_LAYERS)
-    heads = keys.integer("attention.head_count", 1, MAX_HEADS)
-    kv_heads = keys.integer("attention.head_count_kv", 1, MAX_HEADS, heads)
-    _inside(keys, heads, kv_heads, "attention.head_count_kv")
+    heads, kv_heads = head_counts(keys, "attention.head_count", "attention.head_count_kv")
     key = "attention.key_length"
     head_dim = rope.check_head_dim(keys, keys.integer(key, 1, MAX_WIDTH, 256), key)
     if keys.integer("attention.value_length", 1, MAX_WIDTH, head_dim) != head_dim:

@@ -10,7 +10,6 @@ import numpy as np
 from nanobuild.families import rope
 from nanobuild.families.base import (
     HARMLESS,
-    MAX_HEADS,
     MAX_LAYERS,
     MAX_POSITIONS,
     MAX_VOCAB,
@@ -20,6 +19,7 @@ from nanobuild.families.base import (
     Keys,
     Reading,
     change_origins,
+    head_counts,
     name_map,
     rows,
     warn_tying,
@@ -60,11 +60,6 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 }
 
 
-def _heads_divide(keys: Keys, heads: int, kv_heads: int, key: str) -> None:
-    if heads % kv_heads:
-        raise keys.fail(keys.codes.inconsistent, key, f"is {kv_heads}, which does not divide the {heads} heads")
-
-
 def _head_dim(keys: Keys, key: str, hidden: int, heads: int) -> int:
     if keys.get(key) is not None:
         return rope.check_head_dim(keys, keys.integer(key, 1, MAX_WIDTH), key)
@@ -85,9 +80,7 @@ def read_hf(keys: Keys, outer: Keys, weights: WeightSource) -> Reading:
     """The record and name map from config.json; `outer` is the same as `keys` here. Raises InputError."""
     keys.refuse_unless(NEUTRAL_HF | _NEUTRAL)
     hidden, layers = keys.integer("hidden_size", 1, MAX_WIDTH), keys.integer("num_hidden_layers", 1, MAX_LAYERS)
-    heads = keys.integer("num_attention_heads", 1, MAX_HEADS)
-    kv_heads = keys.integer("num_key_value_heads", 1, MAX_HEADS, heads)
-    _heads_divide(keys, heads, kv_heads, "num_key_value_heads")
+    heads, kv_heads = head_counts(keys, "num_attention_heads", "num_key_value_heads")
     head_dim = _head_dim(keys, "head_dim", hidden, heads)
     _refuse_windows(keys, layers)
     act = keys.text("hidden_act", "silu")
@@ -129,9 +122,7 @@ def read_gguf(keys: Keys, weights: WeightSource) -> Reading:
     """
     keys.refuse_unless(NEUTRAL_GGUF | {"attention.sliding_window": ()})
     hidden, layers = keys.integer("embedding_length", 1, MAX_WIDTH), keys.integer("block_count", 1, MAX_LAYERS)
-    heads = keys.integer("attention.head_count", 1, MAX_HEADS)
-    kv_heads = keys.integer("attention.head_count_kv", 1, MAX_HEADS, heads)
-    _heads_divide(keys, heads, kv_heads, "attention.head_count_kv")
+    heads, kv_heads = head_counts(keys, "attention.head_count", "attention.head_count_kv")
     head_dim = _head_dim(keys, "attention.key_length", hidden, heads)
     if keys.integer("attention.value_length", 1, MAX_WIDTH, head_dim) != head_dim:
         raise keys.unsupported("attention.value_length", keys.get("attention.value_length"), str(head_dim))
