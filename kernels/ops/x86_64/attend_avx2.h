@@ -4,6 +4,7 @@
 #ifndef NB_OPS_ATTEND_AVX2_H
 #define NB_OPS_ATTEND_AVX2_H
 
+#include "ops/x86_64/attend_heads.h"
 #include "ops/x86_64/avx2.h"
 
 /* nb_fold of four times 16 lanes: acc[d][0] lanes 0..7, acc[d][1] lanes 8..15. */

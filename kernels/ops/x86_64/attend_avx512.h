@@ -3,6 +3,7 @@
 #ifndef NB_OPS_ATTEND_AVX512_H
 #define NB_OPS_ATTEND_AVX512_H
 
+#include "ops/x86_64/attend_heads.h"
 #include "ops/x86_64/avx512.h"
 
 /* nb_exp_scores of softmax.h. The scratch holds NB_RANGE floats, so whole vectors past the last score stay inside. */

@@ -61,15 +61,5 @@ void nb_attend_f32_f32_f16__avx2(const float *q, uint32_t heads, const struct nb
         nb_attend_f32_f32_f16__scalar(q, heads, kv, p0, p1, scale, scores, max, sum, out);
         return;
     }
-    while (heads) {
-        const uint32_t now = heads < 4 ? heads : 4;
-        switch (now) {
-        case 4: attend(q, kv, p0, p1, scale, scores, max, sum, out, 4); break;
-        case 3: attend(q, kv, p0, p1, scale, scores, max, sum, out, 3); break;
-        case 2: attend(q, kv, p0, p1, scale, scores, max, sum, out, 2); break;
-        default: attend(q, kv, p0, p1, scale, scores, max, sum, out, 1); break;
-        }
-        heads -= now;
-        q += now * kv->head_dim, out += now * kv->head_dim, scores += now * NB_RANGE, max += now, sum += now;
-    }
+    NB_ATTEND_BY_FOUR(attend)
 }
