@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
@@ -41,8 +41,8 @@ def command(name: str) -> Callable[[Callable[..., int | None]], Callable[..., No
     """
 
     def register(function: Callable[..., int | None]) -> Callable[..., None]:
-        hints = get_type_hints(function, include_extras=True)
-        own = [p.replace(annotation=hints[p.name]) for p in inspect.signature(function).parameters.values()][1:]
+        # not get_type_hints(): before Python 3.11 it hides what is annotated behind Optional where the default is None
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
 
         @functools.wraps(function)
         def wrapper(
