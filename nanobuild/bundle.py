@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nanobuild import __version__, packing, resources
+from nanobuild import __version__, packing, proc, resources
 from nanobuild.compile import BuildReport, build_binary, build_library
-from nanobuild.errors import InputError
+from nanobuild.errors import InputError, IntegrityError
 from nanobuild.modelfile import ModelFile, Tensor, weights_bytes, write_model
 from nanobuild.platforms import Platform
 from nanobuild.progress import Progress, silent
@@ -74,21 +74,30 @@ def kv_bytes_per_token(spec: ModelSpec, kind: str) -> int:
 
 
 def write_bundle(source: QuantizedCheckpoint, platform: Platform, out: Path, *, progress: Progress = silent) -> Bundle:
-    """Compiles for one platform, packs the model, writes the manifest; published as a whole by rename."""
+    """Compiles for one platform, packs the model, lets the program check it; published as a whole by rename."""
     with published_folder(out) as folder:
         report = build_binary(platform, folder / BINARY, progress=progress)
-        libraries = [build_library(folder / LIBRARY, progress=progress)] if platform.arch == "x86_64" else []
+        build_library(folder / LIBRARY, progress=progress)
         identity = pack_model(source, folder / MODEL, progress=progress)
         shutil.copyfile(resources.package_dir() / "runner.py", folder / RUNNER)
         (folder / RUNNER).chmod(0o755)
-        manifest = _manifest(source, platform, folder, identity, report, libraries)
+        _check(folder)
+        manifest = _manifest(source, platform, folder, identity, report)
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
     return open_bundle(out)
 
 
+def _check(folder: Path) -> None:
+    """The new program verifies every checksum of its model. Raises IntegrityError E_SELF_CHECK."""
+    result = proc.run([folder / BINARY, "--verify"], env=proc.clean_env(), check=False)
+    if result.returncode:
+        text = result.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
+        raise IntegrityError("E_SELF_CHECK", folder, f"the bundle's own check failed: {text[0][:200]}")
+
+
 def pack_model(source: QuantizedCheckpoint, out: Path, *, progress: Progress = silent) -> str:
     """model.nano from a quantized checkpoint, a run of panels at a time; returns the model's identity."""
-    tensors = [_tensor(source, name) for name in source.spec.tensor_shapes()]
+    tensors = [_tensor(source, name) for name in source.shapes]
     total, done = weights_bytes(tensors), 0
 
     def advance(size: int) -> None:
@@ -105,7 +114,7 @@ def pack_model(source: QuantizedCheckpoint, out: Path, *, progress: Progress = s
 
 def _tensor(source: QuantizedCheckpoint, name: str) -> Tensor:
     fmt, row_exp = source.formats.get(name, (None, 0))
-    shape = source.spec.tensor_shapes()[name]
+    shape = source.shapes[name]
     rows, cols = (1, shape[0]) if len(shape) == 1 else (shape[0], shape[1])
 
     def pieces() -> Iterator[bytes]:
@@ -125,13 +134,9 @@ def _manifest(
     folder: Path,
     identity: str,
     binary: BuildReport,
-    libraries: list[BuildReport],
 ) -> dict[str, Any]:
     model = ModelFile(folder / MODEL)
-    files = {}
-    for path in sorted(folder.iterdir()):
-        digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.name != MODEL else _sha256(path)
-        files[path.name] = {"bytes": path.stat().st_size, "sha256": digest}
+    files = {p.name: {"bytes": p.stat().st_size, "sha256": _sha256(p)} for p in sorted(folder.iterdir())}
     spec = source.spec
     return {
         "kind": "nano-build bundle",

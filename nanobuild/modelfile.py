@@ -69,7 +69,7 @@ class Tensor:
 
 def weights_bytes(tensors: list[Tensor]) -> int:
     """Size of section WGTS: tensors in order, each at a multiple of 64."""
-    return sum(_align(t.size, 64) for t in tensors[:-1]) + tensors[-1].size
+    return sum(packing.align(t.size, 64) for t in tensors[:-1]) + tensors[-1].size
 
 
 def write_model(
@@ -106,7 +106,7 @@ def write_model(
         ]
         end = PAGE + writer.at
         for kind, body in bodies:
-            end = _align(end, PAGE)
+            end = packing.align(end, PAGE)
             file.seek(end)
             file.write(body)
             digest.update(body)
@@ -167,10 +167,6 @@ class _WeightWriter:
     def finish(self) -> None:
         if self.at % PAGE:
             self._close_block()
-
-
-def _align(n: int, to: int) -> int:
-    return -(-n // to) * to
 
 
 def _header_bytes(size: int, sections: list[tuple[bytes, int, int, int]], digest: bytes) -> bytes:

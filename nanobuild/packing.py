@@ -26,7 +26,7 @@ def panels(rows: int) -> int:
 
 def code_offset(fmt: Format, cols: int) -> int:
     """Bytes from the start of a panel to its codes: row scales, group scales, padding to 64."""
-    return _align(2 * PANEL + PANEL * fmt.groups(cols), 64)
+    return align(2 * PANEL + PANEL * fmt.groups(cols), 64)
 
 
 def panel_stride(fmt: Format, cols: int) -> int:
@@ -40,7 +40,8 @@ def matrix_bytes(fmt: Format, rows: int, cols: int) -> int:
     return panels(rows) * panel_stride(fmt, cols)
 
 
-def _align(n: int, to: int) -> int:
+def align(n: int, to: int) -> int:
+    """`n` rounded up to a multiple of `to`."""
     return -(-n // to) * to
 
 

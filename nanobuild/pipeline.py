@@ -22,10 +22,7 @@ from nanobuild.publish import check_output
 from nanobuild.quantize import Plan, make_plan, write_quantized
 from nanobuild.quantized import QuantizedCheckpoint
 from nanobuild.recipes import load_recipe
-from nanobuild.tokenizers import load_tokenizer
-
-DEFAULT_MODEL = "smollm2-135m"
-DEFAULT_RECIPE = "q4"
+from nanobuild.tokenizers import Tokenizer, load_tokenizer
 
 
 def resolve_model(name: str, *, offline: bool = False, progress: Progress = silent) -> Path:
@@ -39,13 +36,17 @@ def resolve_model(name: str, *, offline: bool = False, progress: Progress = sile
     raise UsageError("E_MODEL_NAME", name, text)
 
 
+def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
+    """The checkpoint's own tokenizer. Raises InputError E_TOK_* or E_SPM_*."""
+    return load_tokenizer(
+        checkpoint.tokenizer_source, vocab=checkpoint.spec.vocab, eos_ids=checkpoint.eos_ids, bos_id=checkpoint.bos_id
+    )
+
+
 def plan_quantized(checkpoint: Checkpoint, recipe_name: str, *, progress: Progress = silent) -> Plan:
     """The exact plan for a checkpoint, tokenizer and chat parts included."""
     recipe = load_recipe(recipe_name)
-    spec = checkpoint.spec
-    tokenizer = load_tokenizer(
-        checkpoint.tokenizer_source, vocab=spec.vocab, eos_ids=checkpoint.eos_ids, bos_id=checkpoint.bos_id
-    )
+    tokenizer = tokenizer_of(checkpoint)
     chat, reason = compile_chat(tokenizer.chat_template, tokenizer)
     notes = {"chat": "compiled" if chat else reason}
     return make_plan(checkpoint, recipe, tokenizer=tokenizer.to_bytes(), chat=chat, notes=notes, progress=progress)
@@ -78,14 +79,14 @@ def prepare(
     if is_bundle(path):
         return open_bundle(path)
     platform = load_platform(platform_name)
-    quantized = path
+    code, quantized = _code(), path
     if not QuantizedCheckpoint.recognises(path):
         recipe = load_recipe(recipe_name)
-        name = f"{path.stem}.{recipe.name}.{_key(_fingerprint(path), recipe.identity(), _code())}.safetensors"
+        name = f"{path.stem}.{recipe.name}.{_key(_fingerprint(path), recipe.identity(), code)}.safetensors"
         quantized = resources.cache_dir("quantized") / name
         if not quantized.exists():
             quantize(path, quantized, recipe_name, progress=progress)
-    key = _key(_fingerprint(quantized), platform.name, _code())
+    key = _key(_fingerprint(quantized), platform.name, code)
     out = resources.cache_dir("bundles") / f"{quantized.stem.split('.')[0]}.{platform.name}.{key}"
     if is_bundle(out):
         return open_bundle(out)

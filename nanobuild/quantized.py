@@ -54,7 +54,8 @@ class QuantizedCheckpoint:
                 raise self._fail(f"{quoted(name)}: row exponent {quoted(row_exp)}, -126 to 127 allowed")
             self.formats[name] = (parse_format(fmt), row_exp)
         expected: dict[str, tuple[str, tuple[int, ...]]] = {}
-        for name, shape in self.spec.tensor_shapes().items():
+        self.shapes = self.spec.tensor_shapes()
+        for name, shape in self.shapes.items():
             if len(shape) == 1:
                 expected[name] = ("F32", shape)
                 continue
@@ -100,7 +101,7 @@ class QuantizedCheckpoint:
 
     def matrix(self, name: str, start: int = 0, stop: int | None = None) -> Quantized:
         """Rows [start, stop) of a matrix."""
-        rows, cols = self.spec.tensor_shapes()[name]
+        rows, cols = self.shapes[name]
         stop = rows if stop is None else stop
         fmt, row_exp = self.formats[name]
         codes = self._file.read_bytes(f"{name}.codes", start, stop)

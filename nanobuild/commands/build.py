@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nano-build build`: one bundle a target, each checked by its own program before it is announced."""
+"""`nano-build build`: one bundle a target."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from nanobuild import pipeline, proc
+from nanobuild import pipeline
 from nanobuild.bundle import Bundle
-from nanobuild.errors import IntegrityError, UsageError
+from nanobuild.errors import UsageError
 from nanobuild.platforms import load_platform
 from nanobuild.ui import Ui
 
@@ -22,19 +22,9 @@ def main(ui: Ui, source: Path, out: Path, targets: list[str], *, force: bool) ->
     bundles = []
     for platform in platforms:
         folder = out / platform.name if len(platforms) > 1 else out
-        bundle = pipeline.build(source, folder, platform, force=force, progress=ui.progress)
-        check(bundle)
-        bundles.append(bundle)
+        bundles.append(pipeline.build(source, folder, platform, force=force, progress=ui.progress))
     answer = {"bundles": [{"path": str(b.path), "manifest": b.manifest} for b in bundles]}
     ui.result(answer, lambda: _show(ui, bundles))
-
-
-def check(bundle: Bundle) -> None:
-    """The new program verifies every checksum of its model. Raises IntegrityError E_SELF_CHECK."""
-    result = proc.run([bundle.binary, "--verify"], env=proc.clean_env(), check=False)
-    if result.returncode:
-        text = result.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
-        raise IntegrityError("E_SELF_CHECK", bundle.path, f"the bundle's own check failed: {text[0][:200]}")
 
 
 def _show(ui: Ui, bundles: list[Bundle]) -> None:

@@ -13,7 +13,6 @@ from nanobuild.errors import InputError, UsageError, quoted
 from nanobuild.evaluate import DEFAULT_TEXT, EvalReport, evaluate, logits_of
 from nanobuild.llm import LLM
 from nanobuild.publish import published_file
-from nanobuild.tokenizers import load_tokenizer
 from nanobuild.ui import Ui
 
 
@@ -37,16 +36,10 @@ def main(
     bundle = pipeline.prepare(model or source, recipe, "generic-x86_64", offline=offline, progress=ui.progress)
     words = _read_text(text or DEFAULT_TEXT)
     with open_checkpoint(path) as checkpoint, LLM(bundle.path, kv=kv, context=window_tokens, all_logits=True) as llm:
-        tokenizer = load_tokenizer(
-            checkpoint.tokenizer_source,
-            vocab=checkpoint.spec.vocab,
-            eos_ids=checkpoint.eos_ids,
-            bos_id=checkpoint.bos_id,
-        )
         report = evaluate(
             checkpoint,
             logits_of(llm),
-            tokenizer,
+            pipeline.tokenizer_of(checkpoint),
             words,
             windows=windows,
             window_tokens=window_tokens,

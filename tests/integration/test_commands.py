@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 import tiny
 
-from nanobuild import cli, entry
+from nanobuild import bundle, cli, entry
 from nanobuild.llm import LLM
 from nanobuild.modelfile import ModelFile
+from nanobuild.progress import Progress
+from nanobuild.quantized import QuantizedCheckpoint
 from nanobuild.reference import Reference
 
 ERROR = re.compile(r"nano-build: error\[(E_[A-Z0-9_]+)\]: .+")
@@ -47,27 +49,27 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("recipe", ["q4", "q8", "q4g32"])
 def test_checkpoint_to_text(nb: Run, tmp_path: Path, name: str, recipe: str) -> None:
     source = tiny.write_hf(tmp_path / "hf", getattr(tiny, name)())
-    quantized, bundle = tmp_path / "m.safetensors", tmp_path / "bundle"
+    quantized, folder = tmp_path / "m.safetensors", tmp_path / "bundle"
     code, out, err = nb("quantize", source, "-o", quantized, "--recipe", recipe, "--json")
     assert code == 0, err
     plan = json.loads(out)
     assert plan["file_bytes"] == quantized.stat().st_size
-    code, _, err = nb("build", quantized, "-o", bundle)
+    code, _, err = nb("build", quantized, "-o", folder)
     assert code == 0, err
-    manifest = json.loads((bundle / "manifest.json").read_text())
+    manifest = json.loads((folder / "manifest.json").read_text())
     assert {"run", "run.py", "libnano.so", "model.nano"} <= set(manifest["files"])
     assert manifest["model"]["recipe"] == recipe
-    code, text, err = nb("run", bundle, "--prompt", "the end", "-n", 12, "--ids")
+    code, text, err = nb("run", folder, "--prompt", "the end", "-n", 12, "--ids")
     assert code == 0, err
     ids = [int(word) for word in text.split()]
-    assert nb("run", bundle, "--prompt", "the end", "-n", 12, "--ids", "--runner", "python")[1] == text
-    file = ModelFile(bundle / "model.nano")
-    with LLM(bundle) as llm:
+    assert nb("run", folder, "--prompt", "the end", "-n", 12, "--ids", "--runner", "python")[1] == text
+    file = ModelFile(folder / "model.nano")
+    with LLM(folder) as llm:
         prompt = llm.encode("the end")
-        logits = np.frombuffer(LLM.eval(LLM(bundle, all_logits=True), prompt + ids), np.float32)
+        logits = np.frombuffer(LLM.eval(LLM(folder, all_logits=True), prompt + ids), np.float32)
     reference = Reference(file.spec, file.weights()).forward(prompt + ids)
     assert (logits.reshape(reference.shape) == reference).all()
-    for kind in (source, quantized, bundle, bundle / "model.nano"):
+    for kind in (source, quantized, folder, folder / "model.nano"):
         code, out, err = nb("show", kind, "--json")
         assert code == 0, err
         assert json.loads(out)["spec"]["hidden"] == file.spec.hidden
@@ -190,6 +192,27 @@ def test_a_signal_during_quantize_leaves_nothing(tmp_path: Path, number: int, co
     _, err = process.communicate(timeout=30)
     assert process.returncode == code, err
     assert list(out.iterdir()) == []
+
+
+def test_a_bundle_that_fails_its_own_check_is_not_published(
+    nb: Run, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quantized, out = tmp_path / "m.safetensors", tmp_path / "out"
+    assert nb("quantize", llama, "-o", quantized)[0] == 0
+    pack = bundle.pack_model
+
+    def damaged(source: QuantizedCheckpoint, path: Path, *, progress: Progress) -> str:
+        identity = pack(source, path, progress=progress)
+        with path.open("r+b") as file:
+            file.seek(70_000)
+            byte = file.read(1)[0]
+            file.seek(70_000)
+            file.write(bytes([byte ^ 1]))
+        return identity
+
+    monkeypatch.setattr(bundle, "pack_model", damaged)
+    refused(nb("build", quantized, "-o", out), 4, "E_SELF_CHECK")
+    assert [p.name for p in tmp_path.iterdir()] == ["m.safetensors"]
 
 
 def test_run_prints_one_object(nb: Run, llama: Path, tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from nanobuild.evaluate import DEFAULT_TEXT, EvalReport, evaluate, logits_of
 from nanobuild.llm import LLM
 from nanobuild.modelfile import ModelFile
 from nanobuild.reference import Reference
-from nanobuild.tokenizers import load_tokenizer
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 PROMPT = "The capital of France is"
@@ -77,9 +76,7 @@ def score(recipe: str) -> EvalReport:
     bundle = bundle_of("smollm2-135m", recipe)
     text = DEFAULT_TEXT.read_text(encoding="utf-8")
     with open_checkpoint(model_file("smollm2-135m")) as source, LLM(bundle.path, all_logits=True, context=512) as llm:
-        tokenizer = load_tokenizer(
-            source.tokenizer_source, vocab=source.spec.vocab, eos_ids=source.eos_ids, bos_id=source.bos_id
-        )
+        tokenizer = pipeline.tokenizer_of(source)
         return evaluate(source, logits_of(llm), tokenizer, text, windows=4, window_tokens=512)
 
 
