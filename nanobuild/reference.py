@@ -205,14 +205,21 @@ class KvCache:
                 scales.append(scale[:, 0])
 
 
-def attend(q: F32, cache: KvCache, kv_head: int, position: int, window: int, scale: float) -> F32:
-    """(G, D) queries of one position that share a kv head: softmax(q.k) v in ranges of 256 positions."""
+def softcap(x: F32, cap: float) -> F32:
+    """cap * tanh(x / cap), tanh written with exp."""
+    u = x / f32(cap)
+    e = exp(u + u)
+    return np.asarray(f32(cap) * ((e - f32(1)) / (e + f32(1))), np.float32)
+
+
+def attend(q: F32, cache: KvCache, kv_head: int, position: int, window: int, scale: float, cap: float = 0.0) -> F32:
+    """(G, D) queries of one position that share a kv head: softmax(q.k) v in ranges of 256 positions; cap 0: none."""
     first = max(0, position - window + 1) if window else 0
     parts = []
     start = first
     while start <= position:
         stop = min((start // RANGE + 1) * RANGE, position + 1)
-        parts.append(_attend_range(q, cache, kv_head, start, stop, scale))
+        parts.append(_attend_range(q, cache, kv_head, start, stop, scale, cap))
         start = stop
     top = np.max(np.stack([m for m, _, _ in parts]), axis=0)
     total = np.zeros_like(top)
@@ -224,7 +231,9 @@ def attend(q: F32, cache: KvCache, kv_head: int, position: int, window: int, sca
     return np.asarray(out * (f32(1) / total)[:, None], np.float32)
 
 
-def _attend_range(q: F32, cache: KvCache, head: int, start: int, stop: int, scale: float) -> tuple[F32, F32, F32]:
+def _attend_range(
+    q: F32, cache: KvCache, head: int, start: int, stop: int, scale: float, cap: float
+) -> tuple[F32, F32, F32]:
     k = np.stack([cache.k[p][head] for p in range(start, stop)])  # (P, D)
     v = np.stack([cache.v[p][head] for p in range(start, stop)])
     ks = np.array([cache.k_scale[p][head] for p in range(start, stop)], np.float32)
@@ -235,6 +244,8 @@ def _attend_range(q: F32, cache: KvCache, head: int, start: int, stop: int, scal
         qi, qs = quantize_blocks(q, q.shape[1])
         dots = (qi[:, 0].astype(np.int64) @ k.astype(np.int64).T).astype(np.int32).astype(np.float32)
         scores = dots * ((qs * ks[None, :]) * f32(scale))
+    if cap:
+        scores = softcap(np.asarray(scores, np.float32), cap)
     top = scores.max(axis=1) + f32(0)
     e = exp(scores - top[:, None])
     total = _fold(_into_lanes(e, start))

@@ -13,37 +13,42 @@
 #include "hal/kernels.def"
 #undef NB_KERNEL
 
+const struct nb_format_row nb_format_rows[NB_FORMATS] = {
+#define NB_FORMAT(number, NAME, name, bits, group) [NB_##NAME] = {#name, bits, group},
+#include "hal/formats.def"
+#undef NB_FORMAT
+};
+
 /* Every level that has a kernel in this program, lowest first. */
 static const struct {
     const char *name;
     uint32_t bit;
 } levels[] = {
     {"scalar", 0},
-#ifdef NB_BUILD_AVX2
-    {"avx2", NB_ISA_AVX2},
-#endif
-#ifdef NB_BUILD_AVX512VNNI
-    {"avx512vnni", NB_ISA_AVX512VNNI},
-#endif
+#define NB_LEVEL(name, bit) {#name, bit},
+#include "hal/levels.def"
+#undef NB_LEVEL
 };
 enum { LEVELS = sizeof levels / sizeof *levels };
 
+uint32_t nb_isa_floor(void) { return NB_FLOOR; }
+
 void nb_hal_init(struct nb_hal *hal, uint32_t isa) {
     memset(hal, 0, sizeof *hal);
-    for (size_t i = 0; i < LEVELS; i++) hal->isa |= levels[i].bit & isa;
+    for (size_t i = 0; i < LEVELS; i++) hal->isa |= levels[i].bit & (isa | NB_FLOOR);
+/* The first half is a constant: what the floor overrides is never stored, and the linker drops the kernel. */
 #define NB_KERNEL(slot, symbol, bits)                                                                                            \
-    if ((hal->isa & (bits)) == (bits)) {                                                                                         \
+    if ((NB_FLOOR & (bits)) == (bits) || (hal->isa & (bits)) == (bits)) {                                                        \
         hal->slot = symbol;                                                                                                      \
         hal->slot##_name = #symbol;                                                                                              \
     }
 #include "hal/kernels.def"
 #undef NB_KERNEL
-    hal->gemv[NB_Q4G16S8] = hal->gemv_q4g16s8;
-    hal->gemv[NB_Q4G32S8] = hal->gemv_q4g32s8;
-    hal->gemv[NB_Q8G32S8] = hal->gemv_q8g32s8;
-    hal->gemm[NB_Q4G16S8] = hal->gemm_q4g16s8;
-    hal->gemm[NB_Q4G32S8] = hal->gemm_q4g32s8;
-    hal->gemm[NB_Q8G32S8] = hal->gemm_q8g32s8;
+#define NB_FORMAT(number, NAME, name, bits, group)                                                                               \
+    hal->gemv[number] = hal->gemv_##name;                                                                                        \
+    hal->gemm[number] = hal->gemm_##name;
+#include "hal/formats.def"
+#undef NB_FORMAT
 }
 
 const char *nb_isa_name(uint32_t isa) {
@@ -63,6 +68,7 @@ int nb_isa_parse(const char *text, uint32_t *isa) {
         if (text[length] == 0) break;
         text += length + 1;
     }
+    if (NB_FLOOR & ~mask) return 0;
     *isa = mask;
     return 1;
 }

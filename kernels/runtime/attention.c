@@ -59,7 +59,17 @@ void nb_attention_decode(struct nb_graph *g, uint32_t layer, unsigned me, unsign
         }
         range_of(&span, r, &p0, &p1);
         float *out = g->part_out + (size_t)r * s->heads * s->head_dim + j * width;
-        g->attend(w->q, g->group, kv, p0, p1, s->attn_scale, w->scores, w->max, w->sum, out);
+        const struct nb_attention a = {.q = w->q,
+                                       .heads = g->group,
+                                       .tokens = 1,
+                                       .from = &p0,
+                                       .to = &p1,
+                                       .scale = s->attn_scale,
+                                       .scores = w->scores,
+                                       .max = w->max,
+                                       .sum = w->sum,
+                                       .out = out};
+        g->attend(kv, &a);
         for (uint32_t h = 0; h < g->group; h++) {
             size_t at = ((size_t)j * g->group + h) * g->ranges + r;
             g->part_max[at] = w->max[h];
@@ -78,29 +88,59 @@ void nb_attention_join(const struct nb_graph *g, uint32_t layer, float *out) {
     }
 }
 
-static void attend_token(struct nb_graph *g, uint32_t layer, uint32_t j, uint32_t t, struct nb_scratch *w) {
+/* One kv head's queries of tokens [t0, t1) of the chunk: range after range for all tokens that see something of it, so that
+ * a key is fetched and converted once for all of them; then each query's ranges are joined. */
+static void attend_run(struct nb_graph *g, uint32_t layer, uint32_t j, uint32_t t0, uint32_t t1, struct nb_scratch *w) {
     const struct nb_spec *s = &g->model->spec;
-    struct span span = visible(g->model->layers[layer].window, g->position + t);
-    size_t width = (size_t)g->group * s->head_dim;
-    float *q = g->q + (size_t)t * g->ld_q + j * width;
-    for (uint32_t r = 0; r < span.ranges; r++) {
-        uint32_t p0, p1;
-        range_of(&span, r, &p0, &p1);
-        g->attend(q, g->group, &g->kv[(size_t)layer * s->kv_heads + j], p0, p1, s->attn_scale, w->scores, w->max, w->sum,
-                  w->part_out + r * width);
-        for (uint32_t h = 0; h < g->group; h++) {
-            w->part_max[(size_t)h * g->ranges + r] = w->max[h];
-            w->part_sum[(size_t)h * g->ranges + r] = w->sum[h];
+    const uint32_t window = g->model->layers[layer].window, group = g->group;
+    const struct span first = visible(window, g->position + t0), last = visible(window, g->position + t1 - 1);
+    const size_t width = (size_t)group * s->head_dim, ldo = (t1 - t0) * width;
+    float *q = g->q + (size_t)t0 * g->ld_q + j * width;
+    struct nb_attention a = {.ldq = g->ld_q,
+                             .heads = group,
+                             .from = w->from,
+                             .to = w->to,
+                             .scale = s->attn_scale,
+                             .scores = w->scores,
+                             .max = w->max,
+                             .sum = w->sum,
+                             .ldo = width};
+    for (uint32_t range = first.range0; range < last.range0 + last.ranges; range++) {
+        uint32_t from = t0, to;
+        while (g->position + from < range * NB_RANGE) from++; /* too early to see this range */
+        for (to = from; to < t1; to++) {
+            const struct span seen = visible(window, g->position + to);
+            if (seen.range0 > range) break; /* the window has left it behind */
+            range_of(&seen, range - seen.range0, &w->from[to - from], &w->to[to - from]);
+        }
+        a.tokens = to - from;
+        a.q = q + (size_t)(from - t0) * g->ld_q;
+        a.out = w->part_out + (range - first.range0) * ldo + (from - t0) * width;
+        g->attend(&g->kv[(size_t)layer * s->kv_heads + j], &a);
+        for (uint32_t i = 0; i < a.tokens * group; i++) {
+            const size_t at = ((from - t0) * group + i) * (size_t)g->ranges + (range - first.range0);
+            w->part_max[at] = w->max[i];
+            w->part_sum[at] = w->sum[i];
         }
     }
-    for (uint32_t h = 0; h < g->group; h++) {
-        size_t at = (size_t)h * g->ranges, column = (size_t)h * s->head_dim;
-        g->hal->attend_join(q + column, s->head_dim, span.ranges, w->part_max + at, w->part_sum + at, w->part_out + column,
-                            width);
+    for (uint32_t t = t0; t < t1; t++) {
+        const struct span seen = visible(window, g->position + t);
+        const uint32_t skip = seen.range0 - first.range0;
+        for (uint32_t h = 0; h < group; h++) {
+            const size_t i = (size_t)(t - t0) * group + h, at = i * g->ranges + skip;
+            g->hal->attend_join(q + (t - t0) * g->ld_q + h * s->head_dim, s->head_dim, seen.ranges, w->part_max + at,
+                                w->part_sum + at, w->part_out + skip * ldo + i * s->head_dim, ldo);
+        }
     }
 }
 
 void nb_attention_prefill(struct nb_graph *g, uint32_t layer, uint32_t n, unsigned me, unsigned threads) {
-    for (uint32_t j = 0; j < g->model->spec.kv_heads; j++)
-        for (uint32_t t = me; t < n; t += threads) attend_token(g, layer, j, t, &g->scratch[me]);
+    const uint32_t kv_heads = g->model->spec.kv_heads;
+    uint32_t run = NB_QUERIES / g->group ? NB_QUERIES / g->group : 1;
+    while (run > 1 && (uint64_t)kv_heads * ((n + run - 1) / run) < 4 * threads) run = (run + 1) / 2; /* some for every thread */
+    const uint32_t runs = (n + run - 1) / run;
+    for (uint32_t i = me; i < kv_heads * runs; i += threads) { /* later tokens cost more: deal them out in turn */
+        const uint32_t t0 = i / kv_heads * run, t1 = t0 + run < n ? t0 + run : n;
+        attend_run(g, layer, i % kv_heads, t0, t1, &g->scratch[me]);
+    }
 }

@@ -55,6 +55,7 @@ static void lay_out_scratch(struct nb_graph *g, struct layout *l) {
     const struct nb_spec *s = &g->model->spec;
     unsigned threads = nb_pool_threads(g->pool);
     uint32_t widest = s->hidden > s->heads * s->head_dim ? s->hidden : s->heads * s->head_dim;
+    uint32_t queries = g->group > NB_QUERIES ? g->group : NB_QUERIES;
     struct nb_scratch *table = take(l, threads, sizeof *table);
     for (unsigned i = 0; i < threads; i++) {
         struct nb_scratch w = {0};
@@ -64,12 +65,14 @@ static void lay_out_scratch(struct nb_graph *g, struct layout *l) {
         w.act.tokens = 1;
         w.q = floats(l, g->group, s->head_dim);
         w.k = floats(l, 1, s->head_dim);
-        w.scores = floats(l, g->group, NB_RANGE);
-        w.max = floats(l, 1, g->group);
-        w.sum = floats(l, 1, g->group);
-        w.part_max = floats(l, g->group, g->ranges);
-        w.part_sum = floats(l, g->group, g->ranges);
-        w.part_out = floats(l, g->ranges, (size_t)g->group * s->head_dim);
+        w.scores = floats(l, queries, NB_RANGE);
+        w.max = floats(l, 1, queries);
+        w.sum = floats(l, 1, queries);
+        w.part_max = floats(l, queries, g->ranges);
+        w.part_sum = floats(l, queries, g->ranges);
+        w.part_out = floats(l, g->ranges, (size_t)queries * s->head_dim);
+        w.from = take(l, queries, sizeof *w.from);
+        w.to = take(l, queries, sizeof *w.to);
         w.gate = floats(l, NB_FFN_TOKENS, NB_FFN_ROWS);
         w.up = floats(l, NB_FFN_TOKENS, NB_FFN_ROWS);
         (void)take(l, 1, 64); /* no two threads on one cache line pair */
@@ -149,12 +152,12 @@ static void choose(struct nb_graph *g, uint32_t kv) {
 }
 
 static enum nb_status too_large(const struct nb_graph *g, uint64_t available, struct nb_error *err) {
-    return nb_fail(
-        err, NB_RESOURCE, "E_MEMORY",
-        "needs %zu KiB (cache of %u positions %zu, activations of %u tokens %zu, threads %zu, text %zu), %llu KiB are left; "
-        "a smaller context, chunk or an i8 cache needs less",
-        g->arena_size >> 10, g->context, g->kv_size >> 10, g->chunk, g->activation_size >> 10, g->scratch_size >> 10,
-        g->extra_size >> 10, (unsigned long long)(available >> 10));
+    return nb_fail(err, NB_RESOURCE, "E_MEMORY",
+                   "needs %zu KiB (cache of %u positions %zu, activations of %u "
+                   "tokens %zu, threads %zu, text %zu), %llu KiB are left; "
+                   "a smaller context, chunk or an i8 cache needs less",
+                   g->arena_size >> 10, g->context, g->kv_size >> 10, g->chunk, g->activation_size >> 10, g->scratch_size >> 10,
+                   g->extra_size >> 10, (unsigned long long)(available >> 10));
 }
 
 static void touch(void *context, unsigned me, unsigned threads) {

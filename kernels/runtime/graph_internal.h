@@ -8,15 +8,17 @@
 enum {
     NB_FFN_ROWS = 64,    /* rows of gate and up that one item of prefill computes */
     NB_FFN_TOKENS = 128, /* and for how many tokens */
+    NB_QUERIES = 32,     /* queries (tokens x heads of a group) in a run of attention in prefill, if one token has no more */
 };
 
 struct nb_scratch {
     float *x, *h;                          /* (ld_hidden): the residual stream of one token; (max(ld_hidden, ld_q)) */
     struct nb_act act;                     /* one token of max(hidden, heads * head_dim) columns */
     float *q, *k;                          /* (group, head_dim), (head_dim) */
-    float *scores;                         /* (group, NB_RANGE) */
-    float *max, *sum;                      /* (group) */
-    float *part_max, *part_sum, *part_out; /* (group, ranges) twice, (ranges, group * head_dim) */
+    float *scores;                         /* (queries, NB_RANGE); queries: max(group, NB_QUERIES) */
+    float *max, *sum;                      /* (queries) */
+    float *part_max, *part_sum, *part_out; /* (queries, ranges) twice, (ranges, queries * head_dim) */
+    uint32_t *from, *to;                   /* (queries): positions that each token of a run sees in one range */
     float *gate, *up;                      /* (NB_FFN_TOKENS, NB_FFN_ROWS) */
 };
 
@@ -35,7 +37,7 @@ void nb_qk_prepare(const struct nb_graph *g, const struct nb_layer *l, float *x,
 void nb_attention_decode(struct nb_graph *g, uint32_t layer, unsigned me, unsigned threads);
 void nb_attention_join(const struct nb_graph *g, uint32_t layer, float *out);
 
-/* Prefill: attends tokens t = me, me + threads, ... < n of the chunk; the result replaces q. */
+/* Prefill: attends this thread's share of the n tokens of the chunk; the result replaces q. */
 void nb_attention_prefill(struct nb_graph *g, uint32_t layer, uint32_t n, unsigned me, unsigned threads);
 
 #endif

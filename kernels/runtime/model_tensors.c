@@ -20,9 +20,9 @@ void nb_tensor_name(uint32_t role, uint32_t layer, char *out) {
 }
 
 int nb_matrix_size(struct nb_mat *mat, uint32_t format, uint32_t rows, uint32_t cols, uint32_t group, size_t *size) {
-    int small = format == NB_Q4G16S8 && group == 16;
-    int large = (format == NB_Q4G32S8 || format == NB_Q8G32S8) && (group == 32 || group == 64 || group == 128);
-    if ((!small && !large) || rows == 0 || cols == 0 || rows > UINT32_MAX - 15 || cols > UINT32_MAX - 127) return 0;
+    const uint32_t kind = format < NB_FORMATS ? nb_format_rows[format].group : 0;
+    const int fits = kind == 16 ? group == 16 : kind == 32 && (group == 32 || group == 64 || group == 128);
+    if (!fits || rows == 0 || cols == 0 || rows > UINT32_MAX - 15 || cols > UINT32_MAX - 127) return 0;
     mat->format = format;
     mat->rows = rows;
     mat->cols = cols;
@@ -35,7 +35,7 @@ int nb_matrix_size(struct nb_mat *mat, uint32_t format, uint32_t rows, uint32_t 
         !nb_align_size(header, 64, &header) || header > UINT32_MAX)
         return 0;
     mat->code_offset = (uint32_t)header;
-    return nb_mul_size(mat->blocks, format == NB_Q8G32S8 ? 512 : 256, &codes) && nb_add_size(header, codes, &mat->panel_stride) &&
+    return nb_mul_size(mat->blocks, 64 * nb_format_rows[format].bits, &codes) && nb_add_size(header, codes, &mat->panel_stride) &&
            nb_mul_size(mat->panel_stride, mat->panels, size);
 }
 
@@ -103,7 +103,7 @@ static enum nb_status take_matrix(struct nb_model *m, const struct nb_tensor *t,
     if (t->row_exp < -126 || t->row_exp > 127) return bad_tensor(err, t, "row_exp is out of range");
     for (int i = 0; i < 16; i++) {
         int value = (int8_t)t->table[i];
-        if (t->format == NB_Q8G32S8 ? value != 0 : value < -64 || value > 63)
+        if (nb_format_rows[t->format].bits > 4 ? value != 0 : value < -64 || value > 63)
             return bad_tensor(err, t, "a table value is out of range");
         mat->table[i] = (int8_t)value;
     }

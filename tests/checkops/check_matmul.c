@@ -15,16 +15,17 @@ struct nb_mat check_matrix(struct check *c, enum nb_format format, uint32_t rows
     static const int8_t wide[16] = {-63, -49, -39, -30, -23, -16, -9, -3, 3, 9, 16, 23, 30, 39, 49, 63};
     struct nb_mat w = {
         .rows = rows, .cols = cols, .panels = up(rows, 16), .blocks = up(cols, 32), .group_shift = group_shift, .format = format};
-    w.groups = format == NB_Q4G16S8 ? up(cols, 16) : up(cols, 32u << group_shift);
+    w.groups = up(cols, nb_format_rows[format].group << group_shift);
     w.code_offset = up(32 + 16 * w.groups, 64) * 64;
-    w.panel_stride = w.code_offset + (size_t)w.blocks * (format == NB_Q8G32S8 ? 512 : 256);
+    w.panel_stride = w.code_offset + (size_t)w.blocks * 64 * nb_format_rows[format].bits;
     w.row_mul = 1.0f;
     for (uint32_t i = check_below(c, 40); i > 0; i--) w.row_mul *= 0.5f;
     const size_t size = w.panel_stride * w.panels;
     uint8_t *data = check_buffer(c, size);
     w.data = data;
     const uint32_t kind = check_below(c, 4); /* 0: extremes only, 1: any table, else the usual one */
-    if (format != NB_Q8G32S8)
+    const int table = nb_format_rows[format].bits <= 4;
+    if (table)
         for (int i = 0; i < 16; i++)
             w.table[i] = kind > 1 ? wide[i] : (int8_t)(kind == 1 ? (int)check_below(c, 128) - 64 : i % 2 ? 63 : -64);
     memset(data, 0, size);
@@ -39,7 +40,7 @@ struct nb_mat check_matrix(struct check *c, enum nb_format format, uint32_t rows
         for (size_t i = w.code_offset; i < w.panel_stride; i++) {
             if (i % 64 / 4 + 16 * p >= rows) continue;
             uint8_t code = (uint8_t)check_random(c);
-            if (format == NB_Q8G32S8) code = (uint8_t)(int8_t)(kind ? (int)check_below(c, 255) - 127 : code & 1 ? 127 : -127);
+            if (!table) code = (uint8_t)(int8_t)(kind ? (int)check_below(c, 255) - 127 : code & 1 ? 127 : -127);
             panel[i] = code;
         }
     }
@@ -72,17 +73,18 @@ static struct nb_act activations(struct check *c, uint32_t cols, uint32_t tokens
     return a;
 }
 
-static const char *const format_names[] = {"f32", "q4g16s8", "q4g32s8", "q8g32s8"};
+static const char *name_of(const struct nb_hal *hal, enum nb_format format, uint32_t tile) {
+    const char *const names[NB_FORMATS][2] = {
+#define NB_FORMAT(number, NAME, name, bits, group) [number] = {hal->gemv_##name##_name, hal->gemm_##name##_name},
+#include "hal/formats.def"
+#undef NB_FORMAT
+    };
+    return names[format][tile != 1];
+}
 
 static void one(struct check *c, enum nb_format format, uint32_t rows, uint32_t cols, uint32_t tokens, uint32_t tile) {
-    static const char *names[2][NB_FORMATS];
-    names[0][NB_Q4G16S8] = c->have->gemv_q4g16s8_name;
-    names[0][NB_Q4G32S8] = c->have->gemv_q4g32s8_name;
-    names[0][NB_Q8G32S8] = c->have->gemv_q8g32s8_name;
-    names[1][NB_Q4G16S8] = c->have->gemm_q4g16s8_name;
-    names[1][NB_Q4G32S8] = c->have->gemm_q4g32s8_name;
-    names[1][NB_Q8G32S8] = c->have->gemm_q8g32s8_name;
-    const uint32_t shift = format == NB_Q4G16S8 ? 0 : check_below(c, 3), tiles = up(tokens, tile);
+    const struct nb_format_row *row = &nb_format_rows[format];
+    const uint32_t shift = row->group == 16 ? 0 : check_below(c, 3), tiles = up(tokens, tile);
     const struct nb_mat w = check_matrix(c, format, rows, cols, shift);
     const struct nb_act a = activations(c, cols, tokens, tile);
     const size_t ldy = w.panels * 16 + 8 * check_below(c, 3), n = (tokens - 1) * ldy + w.panels * 16;
@@ -94,8 +96,8 @@ static void one(struct check *c, enum nb_format format, uint32_t rows, uint32_t 
         p0 = check_below(c, w.panels), p1 = p0 + check_below(c, w.panels - p0 + 1);
         t0 = check_below(c, tiles), t1 = t0 + check_below(c, tiles - t0 + 1);
     }
-    check_begin(c, names[tile != 1][format], "%s rows %u cols %u tokens %u group %u panels %u..%u tiles %u..%u",
-                format_names[format], rows, cols, tokens, format == NB_Q4G16S8 ? 16 : 32u << shift, p0, p1, t0, t1);
+    check_begin(c, name_of(c->have, format, tile), "%s rows %u cols %u tokens %u group %u panels %u..%u tiles %u..%u", row->name,
+                rows, cols, tokens, row->group << shift, p0, p1, t0, t1);
     (tile == 1 ? c->have->gemv : c->have->gemm)[format](&w, &a, have, ldy, p0, p1, t0, t1);
     (tile == 1 ? c->want->gemv : c->want->gemm)[format](&w, &a, want, ldy, p0, p1, t0, t1);
     check_same(c, "y", have, want, n * sizeof *have, sizeof *have);
@@ -105,7 +107,7 @@ static void one(struct check *c, enum nb_format format, uint32_t rows, uint32_t 
 static void check(struct check *c) {
     static const uint32_t cols[] = {1, 15, 16, 17, 31, 32, 33, 48, 64, 96, 100, 128, 160, 272, 576, 1048},
                           some[] = {1, 2, 5, 8, 9, 12, 15, 16, 17, 20, 24, 25, 28, 32, 33, 50};
-    for (int format = NB_Q4G16S8; format < NB_FORMATS; format++) {
+    for (int format = NB_F32 + 1; format < NB_FORMATS; format++) {
         for (unsigned i = 0; i < 6 * c->rounds; i++) {
             one(c, (enum nb_format)format, 1 + check_below(c, 90), check_pick(c, cols, COUNT(cols)), 1 + check_below(c, 3), 1);
             one(c, (enum nb_format)format, 1 + check_below(c, 200), check_pick(c, cols, COUNT(cols)),
@@ -128,26 +130,24 @@ static void run(void *context) {
     p->fn(&p->w, &p->a, p->y, p->w.panels * 16, 0, p->w.panels, 0, up(p->a.tokens, p->a.tile));
 }
 
-static void bench_one(const struct nb_hal *hal, const char *name, nb_gemm_fn *fn, enum nb_format format, uint32_t rows,
-                      uint32_t tokens, uint32_t tile) {
+static void bench_one(const struct nb_hal *hal, enum nb_format format, uint32_t rows, uint32_t tokens, uint32_t tile) {
     struct check c = {.want = hal, .have = hal, .state = 1};
-    struct product p = {.fn = fn, .w = check_matrix(&c, format, rows, 4096, 0), .a = activations(&c, 4096, tokens, tile)};
+    struct product p = {.fn = (tile == 1 ? hal->gemv : hal->gemm)[format]};
+    p.w = check_matrix(&c, format, rows, 4096, 0);
+    p.a = activations(&c, 4096, tokens, tile);
     p.y = calloc((size_t)rows * tokens, sizeof *p.y);
     if (!p.y) exit(4);
     char what[64];
     snprintf(what, sizeof what, "%u x 4096, %u token%s", rows, tokens, tokens == 1 ? "" : "s");
-    bench_row(name, what, tile == 1 ? (double)(p.w.panel_stride * p.w.panels) : 0, 2.0 * rows * 4096 * tokens, run, &p);
+    bench_row(name_of(hal, format, tile), what, tile == 1 ? (double)(p.w.panel_stride * p.w.panels) : 0,
+              2.0 * rows * 4096 * tokens, run, &p);
     free(p.y);
     check_free_all(&c);
 }
 
 static void bench(const struct nb_hal *hal) {
-    bench_one(hal, hal->gemv_q4g16s8_name, hal->gemv_q4g16s8, NB_Q4G16S8, 32768, 1, 1);
-    bench_one(hal, hal->gemv_q4g32s8_name, hal->gemv_q4g32s8, NB_Q4G32S8, 32768, 1, 1);
-    bench_one(hal, hal->gemv_q8g32s8_name, hal->gemv_q8g32s8, NB_Q8G32S8, 32768, 1, 1);
-    bench_one(hal, hal->gemm_q4g16s8_name, hal->gemm_q4g16s8, NB_Q4G16S8, 512, 256, NB_TILE);
-    bench_one(hal, hal->gemm_q4g32s8_name, hal->gemm_q4g32s8, NB_Q4G32S8, 512, 256, NB_TILE);
-    bench_one(hal, hal->gemm_q8g32s8_name, hal->gemm_q8g32s8, NB_Q8G32S8, 512, 256, NB_TILE);
+    for (int format = NB_F32 + 1; format < NB_FORMATS; format++) bench_one(hal, (enum nb_format)format, 32768, 1, 1);
+    for (int format = NB_F32 + 1; format < NB_FORMATS; format++) bench_one(hal, (enum nb_format)format, 512, 256, NB_TILE);
 }
 
 const struct check_op check_matmul = {"matmul", check, bench};

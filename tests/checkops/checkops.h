@@ -11,8 +11,8 @@
 /* One check run: `want` is the scalar table, `have` the table under test. */
 struct check {
     const struct nb_hal *want, *have;
-    uint64_t state;    /* random numbers */
-    unsigned rounds;   /* how many cases of each shape */
+    uint64_t state;  /* random numbers */
+    unsigned rounds; /* how many cases of each shape */
     unsigned cases, failures;
     const char *kernel; /* the one under test, blamed by the signal handler */
     char about[200];    /* the case, in words, for the failure line */
@@ -22,7 +22,7 @@ struct check {
 enum fill { FILL_NORMAL, FILL_ZERO, FILL_EXTREME, FILL_RANGE, FILL_TINY, FILL_ONE_BIG, FILLS };
 
 uint64_t check_random(struct check *c);
-uint32_t check_below(struct check *c, uint32_t n);                       /* 0..n-1 */
+uint32_t check_below(struct check *c, uint32_t n); /* 0..n-1 */
 uint32_t check_pick(struct check *c, const uint32_t *from, size_t n);
 float check_float(struct check *c, float low, float high);
 

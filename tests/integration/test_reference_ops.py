@@ -49,6 +49,17 @@ class Kv(ct.Structure):
     ]
 
 
+class Attention(ct.Structure):
+    _fields_ = [
+        *(("q", ct.c_void_p), ("ldq", ct.c_size_t)),
+        *((name, ct.c_uint32) for name in ["heads", "tokens"]),
+        *((name, ct.c_void_p) for name in ["seen_from", "seen_to"]),
+        *((name, ct.c_float) for name in ["scale", "cap"]),
+        *((name, ct.c_void_p) for name in ["scores", "max", "sum", "out"]),
+        ("ldo", ct.c_size_t),
+    ]
+
+
 @pytest.fixture(scope="module")
 def ops(tmp_path_factory: pytest.TempPathFactory) -> Any:
     gcc = shutil.which("gcc") or shutil.which("cc")
@@ -182,8 +193,8 @@ def test_gated_and_add(ops: Any, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize(("kind", "dim"), [("f16", 64), ("f16", 24), ("i8", 64), ("i8", 24)])
-@pytest.mark.parametrize(("last", "window"), [(20, 0), (300, 0), (600, 0), (600, 270)])
-def test_attention(ops: Any, rng: np.random.Generator, kind: str, dim: int, last: int, window: int) -> None:
+@pytest.mark.parametrize(("last", "window", "cap"), [(20, 0, 0), (300, 0, 0), (600, 0, 0), (600, 270, 0), (300, 0, 50)])
+def test_attention(ops: Any, rng: np.random.Generator, kind: str, dim: int, last: int, window: int, cap: float) -> None:
     heads, ctx = 3, last + 1
     k, v, q = spread(rng, ctx, dim), spread(rng, ctx, dim), spread(rng, heads, dim)
     cache = reference.KvCache(kind)
@@ -202,10 +213,12 @@ def test_attention(ops: Any, rng: np.random.Generator, kind: str, dim: int, last
     scores = np.zeros((heads, 256), F32)
     attend = getattr(ops, f"nb_attend_f32_f32_{kind}__scalar")
     for r in range(n):
-        limits = (bounds[r], bounds[r + 1])
-        attend(at(q), heads, ct.byref(kv), *limits, ct.c_float(scale), at(scores), at(top[r]), at(total[r]), at(out[r]))
+        seen = np.array([[bounds[r]], [bounds[r + 1]]], np.uint32)
+        results = (part.ctypes.data for part in (scores, top[r], total[r], out[r]))
+        limits = (seen[0].ctypes.data, seen[1].ctypes.data)
+        attend(ct.byref(kv), ct.byref(Attention(q.ctypes.data, 0, heads, 1, *limits, scale, cap, *results, 0)))
     y = np.zeros((heads, dim), F32)
     for h in range(heads):
         m, s = np.ascontiguousarray(top[:, h]), np.ascontiguousarray(total[:, h])
         ops.nb_attend_join_f32_f32__scalar(at(y[h]), dim, n, at(m), at(s), at(out[0, h]), ct.c_size_t(heads * dim))
-    same(y, reference.attend(q, cache, 0, last, window, float(scale)))
+    same(y, reference.attend(q, cache, 0, last, window, float(scale), cap))

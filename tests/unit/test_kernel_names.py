@@ -20,13 +20,26 @@ TYPE = r"(?:f32|f16|i8|q8b32|q[48]g(?:16|32)s8p16x4|p16x4)"
 NAME = re.compile(
     rf"nb_(?P<op>{'|'.join(sorted(OPS, key=len, reverse=True))})_{TYPE}(?:_{TYPE})+__(?P<level>[a-z0-9]+)"
 )
+# Intrinsics that round a product and a sum together
+FUSED = r"\bfma[fl]?\(|_f(?:n?m(?:add|sub)|maddsub|msubadd)_p[sd]|\bvfm[as]q?_|vfn?m(?:acc|sac|add|sub)_v"
+# Where a compiler's macro is not called like the level
+GUARDS = {"sse41": "SSE4_1", "neon": "ARM_NEON", "dotprod": "ARM_FEATURE_DOTPROD", "i8mm": "ARM_FEATURE_MATMUL_INT8"}
+GUARDS["rvv"] = "riscv_v"
 ROW = re.compile(r"^NB_KERNEL\((\w+), (\w+), (\w+)\)$", re.MULTILINE)
 
 
+def lists() -> list[Path]:
+    """kernels.def and the lists per architecture that it includes, in order."""
+    top = KERNELS / "hal/kernels.def"
+    names = re.findall(r'^#include "hal/(kernels_\w+\.def)"$', top.read_text(), re.MULTILINE)
+    assert sorted(names) == sorted(path.name for path in (KERNELS / "hal").glob("kernels_*.def"))
+    return [top, *(KERNELS / "hal" / name for name in names)]
+
+
 def rows() -> list[tuple[str, str, str, str]]:
-    """(slot, symbol, bits, guard) of every row of kernels.def, in order; guard is "" outside #ifdef."""
+    """(slot, symbol, bits, guard) of every row of the lists, in order; guard is "" outside #ifdef."""
     found, guard = [], ""
-    for line in (KERNELS / "hal/kernels.def").read_text().splitlines():
+    for line in (line for path in lists() for line in path.read_text().splitlines()):
         if line.startswith("#ifdef "):
             guard = line.removeprefix("#ifdef ")
         elif line.startswith("#endif"):
@@ -36,8 +49,15 @@ def rows() -> list[tuple[str, str, str, str]]:
     return found
 
 
+def formats() -> list[str]:
+    text = (KERNELS / "hal/formats.def").read_text()
+    return re.findall(r"^NB_FORMAT\(\d+, \w+, (\w+), \d+, \d+\)$", text, re.MULTILINE)
+
+
 def slots() -> list[str]:
-    return re.findall(r"^NB_SLOT\(\w+, (\w+)\)$", (KERNELS / "hal/slots.def").read_text(), re.MULTILINE)
+    text = (KERNELS / "hal/slots.def").read_text()
+    named = re.findall(r"^NB_SLOT\(\w+, (\w+)\)$", text, re.MULTILINE)
+    return [f"{op}_{name}" for op in re.findall(r"NB_SLOT\(\w+, (\w+)_##name\)", text) for name in formats()] + named
 
 
 def files() -> list[Path]:
@@ -45,9 +65,10 @@ def files() -> list[Path]:
 
 
 def test_every_line_of_the_list_is_read() -> None:
-    text = (KERNELS / "hal/kernels.def").read_text()
-    assert len(rows()) == text.count("\nNB_KERNEL(")
-    assert len(slots()) == (KERNELS / "hal/slots.def").read_text().count("\nNB_SLOT(")
+    assert len(rows()) == sum(path.read_text().count("\nNB_KERNEL(") for path in lists())
+    slot_rows = (KERNELS / "hal/slots.def").read_text().count("NB_SLOT(") - 1  # one in the comment
+    assert len(slots()) == slot_rows + 2 * (len(formats()) - 1)
+    assert len(formats()) == (KERNELS / "hal/formats.def").read_text().count("\nNB_FORMAT(") > 0
 
 
 @pytest.mark.parametrize(("slot", "symbol", "bits", "guard"), rows())
@@ -96,14 +117,15 @@ def test_vector_files_refuse_other_flags() -> None:
     for path in files():
         level = path.stem.partition("__")[2]
         if level != "scalar":
-            header = re.findall(r'#include "(ops/x86_64/\w+\.h)"', path.read_text())
-            texts = [(KERNELS / name).read_text() for name in header]
-            while header:
-                header = [n for t in texts[-len(header) :] for n in re.findall(r'#include "(ops/x86_64/\w+\.h)"', t)]
-                texts += [(KERNELS / name).read_text() for name in header]
-            assert any(f"#ifndef __{level.upper()}__\n#error" in text for text in texts), path.name
+            texts, seen = [path.read_text()], set[str]()
+            while names := {n for t in texts for n in re.findall(r'#include "(ops/\w+/\w+\.h)"', t)} - seen:
+                seen |= names
+                texts += [(KERNELS / name).read_text() for name in names]
+            assert any(
+                re.search(rf"^#ifndef __{GUARDS.get(level, level.upper())}(?:__)?\n#error", text, re.M) for text in texts
+            ), path.name
 
 
 def test_no_fused_multiply_add() -> None:
     for path in [*files(), *(KERNELS / "ops").rglob("*.h")]:
-        assert not re.search(r"\bfma[fl]?\(|_f(?:n?m(?:add|sub)|maddsub|msubadd)_p[sd]", path.read_text()), path.name
+        assert not re.search(FUSED, path.read_text()), path.name

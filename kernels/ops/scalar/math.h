@@ -57,6 +57,12 @@ static inline float nb_exp(float x) {
     return y * nb_float((k + 127u) << 23);
 }
 
+/* cap * tanh(x / cap): scores and logits kept below a cap */
+static inline float nb_softcap(float x, float cap) {
+    const float u = x / cap, e = nb_exp(u + u);
+    return cap * ((e - 1.0f) / (e + 1.0f));
+}
+
 /* x / (1 + e^-x) */
 static inline float nb_silu(float x) { return x / (1.0f + nb_exp(-x)); }
 

@@ -21,8 +21,10 @@ NB_INLINE __m128 nb_fold4(const __m256 acc[4][2]) {
 }
 
 /* nb_exp_scores of softmax.h. The scratch holds NB_RANGE floats, so whole vectors past the last score stay inside. */
-NB_INLINE float nb_exp_scores8(float *scores, uint32_t p0, uint32_t p1, float *sum) {
+NB_INLINE float nb_exp_scores8(float *scores, uint32_t p0, uint32_t p1, float cap, float *sum) {
     const uint32_t n = p1 - p0;
+    if (cap != 0)
+        for (uint32_t i = 0; i < n; i += 8) _mm256_storeu_ps(scores + i, nb_softcap8(_mm256_loadu_ps(scores + i), cap));
     for (uint32_t i = n; i % NB_LANES; i++) scores[i] = scores[0];
     __m256 top = _mm256_loadu_ps(scores);
     for (uint32_t i = 8; i < n; i += 8) top = _mm256_max_ps(top, _mm256_loadu_ps(scores + i));

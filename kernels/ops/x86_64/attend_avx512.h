@@ -7,8 +7,10 @@
 #include "ops/x86_64/avx512.h"
 
 /* nb_exp_scores of softmax.h. The scratch holds NB_RANGE floats, so whole vectors past the last score stay inside. */
-NB_INLINE float nb_exp_scores16(float *scores, uint32_t p0, uint32_t p1, float *sum) {
+NB_INLINE float nb_exp_scores16(float *scores, uint32_t p0, uint32_t p1, float cap, float *sum) {
     const uint32_t n = p1 - p0;
+    if (cap != 0)
+        for (uint32_t i = 0; i < n; i += 16) _mm512_storeu_ps(scores + i, nb_softcap16(_mm512_loadu_ps(scores + i), cap));
     for (uint32_t i = n; i % NB_LANES; i++) scores[i] = scores[0];
     __m512 top = _mm512_loadu_ps(scores);
     for (uint32_t i = 16; i < n; i += 16) top = _mm512_max_ps(top, _mm512_loadu_ps(scores + i));

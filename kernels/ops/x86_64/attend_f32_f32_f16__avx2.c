@@ -42,23 +42,22 @@ NB_INLINE void dots(float *scores, const float *q, const uint16_t *k, uint32_t h
     }
 }
 
-NB_INLINE void attend(const float *q, const struct nb_kv *kv, uint32_t p0, uint32_t p1, float scale, float *scores, float *max,
-                      float *sum, float *out, int heads) {
+NB_INLINE void attend(const float *q, const struct nb_kv *kv, uint32_t p0, uint32_t p1, float scale, float cap, float *scores,
+                      float *max, float *sum, float *out, int heads) {
     const size_t n = kv->head_dim;
     const uint16_t *k = (const uint16_t *)kv->k + p0 * n, *v = (const uint16_t *)kv->v + p0 * n;
     const uint32_t keys = heads == 1 ? 4 : heads == 2 ? 2 : 1, count = p1 - p0;
     uint32_t p = 0;
     for (; p + keys <= count; p += keys) dots(scores + p, q, k + p * n, kv->head_dim, scale, heads, (int)keys);
     for (; p < count; p++) dots(scores + p, q, k + p * n, kv->head_dim, scale, heads, 1);
-    for (int h = 0; h < heads; h++) max[h] = nb_exp_scores8(scores + h * NB_RANGE, p0, p1, &sum[h]);
+    for (int h = 0; h < heads; h++) max[h] = nb_exp_scores8(scores + h * NB_RANGE, p0, p1, cap, &sum[h]);
     nb_weigh(out, scores, v, count, kv->head_dim, NB_KV_F16, heads);
 }
 
 nb_attend_fn nb_attend_f32_f32_f16__scalar, nb_attend_f32_f32_f16__avx2;
-void nb_attend_f32_f32_f16__avx2(const float *q, uint32_t heads, const struct nb_kv *kv, uint32_t p0, uint32_t p1, float scale,
-                                 float *scores, float *max, float *sum, float *out) {
+void nb_attend_f32_f32_f16__avx2(const struct nb_kv *kv, const struct nb_attention *a) {
     if (kv->head_dim % 8) {
-        nb_attend_f32_f32_f16__scalar(q, heads, kv, p0, p1, scale, scores, max, sum, out);
+        nb_attend_f32_f32_f16__scalar(kv, a);
         return;
     }
     NB_ATTEND_BY_FOUR(attend)

@@ -46,8 +46,8 @@ NB_INLINE void dots(int32_t to[4], const float *q, const int8_t *k, uint32_t hea
     _mm_storeu_si128((__m128i *)to, _mm_hadd_epi32(ab, cd));
 }
 
-NB_INLINE void attend(const float *q, const struct nb_kv *kv, uint32_t p0, uint32_t p1, float scale, float *scores, float *max,
-                      float *sum, float *out, int heads) {
+NB_INLINE void attend(const float *q, const struct nb_kv *kv, uint32_t p0, uint32_t p1, float scale, float cap, float *scores,
+                      float *max, float *sum, float *out, int heads) {
     const size_t n = kv->head_dim;
     const int8_t *k = (const int8_t *)kv->k + p0 * n, *v = (const int8_t *)kv->v + p0 * n;
     for (int h = 0; h < heads; h++) sum[h] = widen((int16_t *)(void *)(out + (size_t)h * n), q + (size_t)h * n, kv->head_dim);
@@ -59,17 +59,16 @@ NB_INLINE void attend(const float *q, const struct nb_kv *kv, uint32_t p0, uint3
     }
     for (int h = 0; h < heads; h++) {
         float *weight = scores + h * NB_RANGE;
-        max[h] = nb_exp_scores8(weight, p0, p1, &sum[h]);
+        max[h] = nb_exp_scores8(weight, p0, p1, cap, &sum[h]);
         for (uint32_t p = 0; p < p1 - p0; p++) weight[p] *= kv->v_scale[p0 + p];
     }
     nb_weigh(out, scores, v, p1 - p0, kv->head_dim, NB_KV_I8, heads);
 }
 
 nb_attend_fn nb_attend_f32_f32_i8__scalar, nb_attend_f32_f32_i8__avx2;
-void nb_attend_f32_f32_i8__avx2(const float *q, uint32_t heads, const struct nb_kv *kv, uint32_t p0, uint32_t p1, float scale,
-                                float *scores, float *max, float *sum, float *out) {
+void nb_attend_f32_f32_i8__avx2(const struct nb_kv *kv, const struct nb_attention *a) {
     if (kv->head_dim % 8) {
-        nb_attend_f32_f32_i8__scalar(q, heads, kv, p0, p1, scale, scores, max, sum, out);
+        nb_attend_f32_f32_i8__scalar(kv, a);
         return;
     }
     NB_ATTEND_BY_FOUR(attend)

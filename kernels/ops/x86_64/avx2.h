@@ -46,6 +46,13 @@ NB_INLINE __m256 nb_exp8(__m256 x) {
     return _mm256_mul_ps(y, _mm256_castsi256_ps(_mm256_slli_epi32(k, 23)));
 }
 
+/* nb_softcap of eight numbers */
+NB_INLINE __m256 nb_softcap8(__m256 x, float cap) {
+    const __m256 u = _mm256_div_ps(x, _mm256_set1_ps(cap)), one = _mm256_set1_ps(1.0f);
+    const __m256 e = nb_exp8(_mm256_add_ps(u, u));
+    return _mm256_mul_ps(_mm256_set1_ps(cap), _mm256_div_ps(_mm256_sub_ps(e, one), _mm256_add_ps(e, one)));
+}
+
 /* nb_fold of lanes 0..7 in `low` and 8..15 in `high` */
 NB_INLINE float nb_fold16(__m256 low, __m256 high) {
     const __m256 eight = _mm256_add_ps(low, high);
@@ -92,8 +99,8 @@ NB_INLINE __m256i nb_signed_step8(__m256i acc, __m256i w, __m256i a, __m256i pai
 /* -sum of k 0..15 in the low and of k 16..31 in the high int16 of every dword, for 32 activations at q. */
 NB_INLINE __m256i nb_minus_sums8(const int8_t *q) {
     const __m256i bytes = _mm256_xor_si256(nb_load8(q), _mm256_set1_epi8(-128)); /* q + 128 */
-    __m256i sums = _mm256_sad_epu8(bytes, _mm256_setzero_si256());             /* 4 x 8 of them */
-    sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, 0x4e));           /* lane 0: low k, lane 1: high k */
+    __m256i sums = _mm256_sad_epu8(bytes, _mm256_setzero_si256());               /* 4 x 8 of them */
+    sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, 0x4e));             /* lane 0: low k, lane 1: high k */
     sums = _mm256_sub_epi32(_mm256_set1_epi32(16 * 128), sums);
     const __m256i low = _mm256_permute4x64_epi64(_mm256_shuffle_epi32(sums, 0), 0x00);
     const __m256i high = _mm256_permute4x64_epi64(_mm256_shuffle_epi32(sums, 0), 0xaa);

@@ -57,6 +57,13 @@ NB_INLINE __m512 nb_exp16(__m512 x) {
     return _mm512_mul_ps(y, _mm512_castsi512_ps(_mm512_slli_epi32(k, 23)));
 }
 
+/* nb_softcap of sixteen numbers */
+NB_INLINE __m512 nb_softcap16(__m512 x, float cap) {
+    const __m512 u = _mm512_div_ps(x, _mm512_set1_ps(cap)), one = _mm512_set1_ps(1.0f);
+    const __m512 e = nb_exp16(_mm512_add_ps(u, u));
+    return _mm512_mul_ps(_mm512_set1_ps(cap), _mm512_div_ps(_mm512_sub_ps(e, one), _mm512_add_ps(e, one)));
+}
+
 /* lane[i] + lane[i + 8], then 4: what is left of nb_fold are two steps over four lanes. */
 NB_INLINE __m128 nb_fold_to4(__m512 x) {
     const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
