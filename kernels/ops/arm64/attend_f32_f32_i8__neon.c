@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Attention over one range of int8 keys and values, NEON: ops/arm64/attend_i8.h with a step of SMULL, SMLAL2 and SADALP.
+ * On paper per 16 channels of four queries and four keys, 256 products:
+ *   i8: 8 ldr, 16 x (smull smlal2 sadalp), 4 (two pointers, compare, branch)
+ *   = 60 instructions per 256
+ * Needs: head_dim a multiple of 8 (else the scalar kernel runs), keys -127..127: two products fit into int16. */
+#include "ops/arm64/neon.h"
+
+#include "ops/arm64/attend_i8.h"
+
+NB_INLINE int32x4_t dot16(int32x4_t acc, int8x16_t k, int8x16_t q) {
+    return vpadalq_s16(acc, vmlal_high_s8(vmull_s8(vget_low_s8(k), vget_low_s8(q)), k, q));
+}
+
+NB_INLINE void scores(const struct nb_kv *kv, const struct nb_attention *a, const struct nb_four *f, uint32_t low, uint32_t high,
+                      int queries) {
+    nb_scores(kv, a, f, low, high, queries, dot16);
+}
+
+NB_ALONE(scores_alone, scores)
+
+NB_INLINE void attend(const struct nb_kv *kv, const struct nb_attention *a, struct nb_four *f, int queries) {
+    nb_attend_i8(kv, a, f, queries, scores, scores_alone);
+}
+
+nb_attend_fn nb_attend_f32_f32_i8__scalar, nb_attend_f32_f32_i8__neon;
+void nb_attend_f32_f32_i8__neon(const struct nb_kv *kv, const struct nb_attention *a) {
+    if (kv->head_dim % 8) {
+        nb_attend_f32_f32_i8__scalar(kv, a);
+        return;
+    }
+    NB_ATTEND_BY_FOUR(attend)
+}
