@@ -12,12 +12,17 @@ void nb_head_all(struct nb_graph *g, uint32_t n, uint32_t first, nb_logits_fn *s
 
 /* x += proj, or x += rmsnorm(proj) with a post norm. */
 void nb_residual(const struct nb_graph *g, float *x, const float *proj, const float *post, float *scratch);
-/* Thread `me`'s share of the logits of one residual stream x. */
-void nb_head_last(struct nb_graph *g, const float *x, unsigned me, unsigned threads);
+/* Into how many pieces to cut that many items, at most `most` each as long as every thread has some. */
+uint32_t nb_pieces(const struct nb_graph *g, uint32_t items, uint32_t most);
 
-/* Thread 0 looks at the caller's flag before a barrier; after it all threads see the same answer. */
-static inline void nb_poll_stop(struct nb_graph *g, unsigned me) {
-    if (me == 0 && g->stop && *g->stop) g->stopped = 1;
+/* The last stage of a job: opened with one token's residual stream x, then worked on; leaves its logits in g->logits. */
+uint32_t nb_head_open(struct nb_graph *g, const float *x);
+void nb_head_work(struct nb_graph *g, uint32_t part, uint32_t parts);
+
+/* Before each stage: did the caller raise its flag? */
+static inline int nb_stopped(struct nb_graph *g) {
+    if (g->stop && *g->stop) g->stopped = 1;
+    return g->stopped;
 }
 
 #endif

@@ -54,15 +54,11 @@ static void lay_out_kv(struct nb_graph *g, struct layout *l, uint32_t type) {
 static void lay_out_scratch(struct nb_graph *g, struct layout *l) {
     const struct nb_spec *s = &g->model->spec;
     unsigned threads = nb_pool_threads(g->pool);
-    uint32_t widest = s->hidden > s->heads * s->head_dim ? s->hidden : s->heads * s->head_dim;
     uint32_t queries = g->group > NB_QUERIES ? g->group : NB_QUERIES;
     struct nb_scratch *table = take(l, threads, sizeof *table);
     for (unsigned i = 0; i < threads; i++) {
         struct nb_scratch w = {0};
-        w.x = floats(l, 1, g->ld_hidden);
         w.h = floats(l, 1, g->ld_hidden > g->ld_q ? g->ld_hidden : g->ld_q);
-        w.act = act(l, widest, 1, 1);
-        w.act.tokens = 1;
         w.q = floats(l, g->group, s->head_dim);
         w.k = floats(l, 1, s->head_dim);
         w.scores = floats(l, queries, NB_RANGE);
@@ -97,6 +93,8 @@ static void lay_out(struct nb_graph *g, struct layout *l, const struct nb_graph_
     g->act_hidden = act(l, s->hidden, tiles, NB_TILE);
     g->act_q = act(l, q, tiles, NB_TILE);
     g->act_ffn = act(l, s->ffn, tiles, NB_TILE);
+    g->act_one = act(l, s->hidden > q ? s->hidden : q, 1, 1);
+    g->act_one.tokens = 1;
     g->gate = floats(l, 1, g->ld_ffn);
     g->up = floats(l, 1, g->ld_ffn);
     g->cos = floats(l, (size_t)s->ropes * rows, g->rot);

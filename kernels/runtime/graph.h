@@ -43,6 +43,7 @@ struct nb_graph {
     float *part_max, *part_sum, *part_out;    /* (heads, ranges) twice, (ranges, heads * head_dim): one token */
     float *logits;                            /* (1, or NB_TILE with all_logits; ld_vocab) */
     struct nb_act act_hidden, act_q, act_ffn; /* tiles of NB_TILE */
+    struct nb_act act_one;                    /* one token of max(hidden, heads * head_dim) columns */
     struct nb_scratch *scratch;               /* (threads) */
     int stopped, all_logits;
 };

@@ -8,12 +8,11 @@
 enum {
     NB_FFN_ROWS = 64,    /* rows of gate and up that one item of prefill computes */
     NB_FFN_TOKENS = 128, /* and for how many tokens */
-    NB_QUERIES = 32,     /* queries (tokens x heads of a group) in a run of attention in prefill, if one token has no more */
+    NB_QUERIES = 48,     /* queries (tokens x heads of a group) in a run of attention in prefill, if one token has no more */
 };
 
 struct nb_scratch {
-    float *x, *h;                          /* (ld_hidden): the residual stream of one token; (max(ld_hidden, ld_q)) */
-    struct nb_act act;                     /* one token of max(hidden, heads * head_dim) columns */
+    float *h;                              /* (max(ld_hidden, ld_q)) */
     float *q, *k;                          /* (group, head_dim), (head_dim) */
     float *scores;                         /* (queries, NB_RANGE); queries: max(group, NB_QUERIES) */
     float *max, *sum;                      /* (queries) */
@@ -22,10 +21,10 @@ struct nb_scratch {
     float *gate, *up;                      /* (NB_FFN_TOKENS, NB_FFN_ROWS) */
 };
 
-/* Thread `me` of `threads` owns items [*from, *to) of n. */
-static inline void nb_share(uint64_t n, unsigned me, unsigned threads, uint32_t *from, uint32_t *to) {
-    *from = (uint32_t)(n * me / threads);
-    *to = (uint32_t)(n * (me + 1) / threads);
+/* Part `part` of `parts` is the items [*from, *to) of n. */
+static inline void nb_share(uint64_t n, uint32_t part, uint32_t parts, uint32_t *from, uint32_t *to) {
+    *from = (uint32_t)(n * part / parts);
+    *to = (uint32_t)(n * (part + 1) / parts);
 }
 
 /* Norms q's and k's heads (if the record says so), rotates them. heads: how many heads q holds. */

@@ -50,15 +50,33 @@ static void penalize(struct nb_sampler *s, const int32_t *history, size_t length
     }
 }
 
+/* The largest of n values, by lanes that compilers keep in vector registers; NaN is no value. */
+static float top_of(const float *v, uint32_t n) {
+    enum { LANES = 16 };
+    float lane[LANES], top = -INFINITY;
+    uint32_t i = 0;
+    for (int j = 0; j < LANES; j++) lane[j] = -INFINITY;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++) lane[j] = v[i + (uint32_t)j] > lane[j] ? v[i + (uint32_t)j] : lane[j];
+    for (int j = 0; j < LANES; j++) top = lane[j] > top ? lane[j] : top;
+    for (; i < n; i++) top = v[i] > top ? v[i] : top;
+    return top;
+}
+
+/* The first of the largest, or 0: the best run of values, then where in it. */
 static int32_t largest(const float *v, uint32_t n) {
+    enum { RUN = 1024 };
     float best = -INFINITY;
-    int32_t id = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (v[i] > best) {
-            best = v[i];
-            id = (int32_t)i;
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < n; i += RUN) {
+        const float top = top_of(v + i, n - i < RUN ? n - i : RUN);
+        if (top > best) {
+            best = top;
+            at = i;
         }
-    return id;
+    }
+    while (best > -INFINITY && !(v[at] == best)) at++;
+    return (int32_t)at;
 }
 
 static int before(const struct nb_candidate *a, const struct nb_candidate *b) {
