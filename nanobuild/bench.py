@@ -1,129 +1,118 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timing rows: the bundle's program times itself, this module sets its medians beside the machine's limits."""
+"""Timing our own program: it times itself between measurements of the machine's limits, whole runs are timed from
+outside."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nanobuild import proc
+from nanobuild import __version__, conditions, proc, whole
 from nanobuild.errors import ToolError
+from nanobuild.measures import Sample, Task, What, Workload
+
+_FIRST: dict[str, What] = {"warm": "first token, warm", "cold": "first token, cold"}
+START_CONTEXT = 512  # positions of a whole process's run, for us and for the peers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Samples:
-    """Repeated measurements of one figure, in its unit."""
+class Ours:
+    """The program of a bundle and its model file."""
 
-    values: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.values)
-
-    def show(self, digits: int = 1) -> str:
-        """min / median / max."""
-        low, high = min(self.values), max(self.values)
-        return f"{low:.{digits}f} / {self.median:.{digits}f} / {high:.{digits}f}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """One thread count of one workload. All rates are of the same run of the same process."""
-
-    model: str
-    isa: str
-    threads: int
-    prefill_tokens: int
-    decode_tokens: int
-    prefill: Samples  # tokens per second
-    decode: Samples  # tokens per second
-    token_bytes: int  # weights read for one generated token
-    token_macs: int  # multiply-accumulates of the matrices for one prompt token
-    read: Samples  # GB/s: the same threads reading the same mapping and doing nothing
-    peak: Samples  # Gop/s: int8 multiply and add from registers, two operations each
+    binary: Path
+    model: Path
+    weights: str  # recipe or format
+    reps: int  # samples a turn
+    isa: str | None = None
+    kv: str = "f16"
 
     @property
-    def decode_gb_s(self) -> float:
-        return self.decode.median * self.token_bytes * 1e-9
+    def engine(self) -> str:
+        """Name and version."""
+        return f"nano-build {__version__}"
 
     @property
-    def prefill_gop_s(self) -> float:
-        return self.prefill.median * self.token_macs * 2e-9
+    def config(self) -> str:
+        """Weights and options."""
+        return ", ".join([self.weights, *([self.isa] if self.isa else []), *(["kv i8"] if self.kv == "i8" else [])])
 
-    def to_json(self) -> dict[str, Any]:
-        """Samples, medians and ratios as a plain dict."""
-        return dataclasses.asdict(self) | {
-            "prefill_tok_s": self.prefill.median,
-            "decode_tok_s": self.decode.median,
-            "decode_gb_s": self.decode_gb_s,
-            "decode_of_read": self.decode_gb_s / self.read.median,
-            "prefill_gop_s": self.prefill_gop_s,
-            "prefill_of_peak": self.prefill_gop_s / self.peak.median,
-        }
+    def run(self, task: Task) -> list[Sample]:
+        """Samples of one turn. Raises ToolError E_BENCH if the program fails or prints something else."""
+        return self._speed(task) if task.kind == "speed" else self._start(task)
 
+    def _argv(self, task: Task, action: str, context: int) -> list[str | Path]:
+        argv: list[str | Path] = [self.binary, "-m", self.model, action, "--threads", str(task.threads)]
+        argv += ["--ctx", str(context), "--kv", self.kv, "--bench-prefill", str(task.prefill)]
+        argv += ["--bench-decode", str(task.decode)]
+        return argv + (["--isa", self.isa] if self.isa is not None else [])
 
-def measure(
-    binary: Path,
-    model: Path,
-    name: str,
-    *,
-    threads: int,
-    prefill: int,
-    decode: int,
-    reps: int,
-    isa: str | None = None,
-) -> Row:
-    """Runs the program's own timing once. Raises ToolError E_BENCH if it fails or prints something else."""
-    context = str(max(prefill, decode + 1))
-    argv: list[str | Path] = [binary, "-m", model, "--bench", "--threads", str(threads), "--ctx", context]
-    argv += ["--bench-prefill", str(prefill), "--bench-decode", str(decode), "--reps", str(reps)]
-    if isa is not None:
-        argv += ["--isa", isa]
-    result = proc.run(argv, env=proc.clean_env(), timeout=3600.0)
-    try:
-        said = json.loads(result.stdout)
-        return _row(said, name)
-    except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
-        raise ToolError("E_BENCH", binary, f"the program's timing cannot be read: {error}") from error
+    def _speed(self, task: Task) -> list[Sample]:
+        context = max(task.prefill, task.depth + task.decode)
+        argv = self._argv(task, "--bench", context)
+        argv += ["--bench-depth", str(task.depth), "--reps", str(self.reps)]
+        with conditions.pinned(task.cpus):
+            result = proc.run(argv, env=proc.clean_env(), timeout=7200.0)
+        try:
+            return speed_samples(json.loads(result.stdout))
+        except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
+            raise ToolError("E_BENCH", self.binary, f"the program's timing cannot be read: {error}") from error
 
-
-def _row(said: dict[str, Any], name: str) -> Row:
-    def rates(part: dict[str, Any]) -> Samples:
-        return Samples(values=tuple(part["tokens"] / s for s in part["seconds"]))
-
-    return Row(
-        model=name,
-        isa=said["isa"],
-        threads=said["threads"],
-        prefill_tokens=said["prefill"]["tokens"],
-        decode_tokens=said["decode"]["tokens"],
-        prefill=rates(said["prefill"]),
-        decode=rates(said["decode"]),
-        token_bytes=said["token_bytes"],
-        token_macs=said["token_macs"],
-        read=Samples(values=tuple(said["read_gb_s"])),
-        peak=Samples(values=tuple(said["peak_gop_s"])),
-    )
+    def _start(self, task: Task) -> list[Sample]:
+        out = []
+        for _ in range(self.reps):
+            if not make_ready(self.model, task):
+                break
+            argv = self._argv(task, "--bench-start", START_CONTEXT)
+            done = whole.run(argv, cpus=task.cpus)
+            try:
+                said = json.loads(done.stdout)
+                facts = {"level": said["isa"], "context": said["context"], "kv": self.kv, "ready_s": said["ready_s"]}
+                memory = {name.removesuffix("_kib"): int(kib) for name, kib in said["memory"].items()}
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ToolError("E_BENCH", self.binary, f"the program's timing cannot be read: {error}") from error
+            out.append(start_sample(task, done.seconds, memory, facts))
+        return out
 
 
-COLUMNS = ("model", "threads", "isa", "what", "tok/s min / median / max", "rate", "limit here", "of limit")
+def speed_samples(said: Mapping[str, Any]) -> list[Sample]:
+    """What `run --bench` printed, as samples: prompts against the int8 peak, single tokens against reading speed."""
+    kept = ("isa", "context", "chunk", "kv", "read_ahead", "read_once", "clock_ghz")
+    facts = {("level" if key == "isa" else key): said[key] for key in kept}
+    memory = {name.removesuffix("_kib"): int(kib) for name, kib in said["memory"].items()}
+    threads, out = said["threads"], []
+    part = said.get("prefill")
+    if part:
+        workload = Workload(what="prefill", tokens=part["tokens"], depth=0, threads=threads)
+        for seconds, peak in zip(part["seconds"], part["peak_gop_s"], strict=True):
+            speed = part["tokens"] / seconds
+            gops = speed * part["macs"] * 2e-9
+            out.append(Sample(workload=workload, value=speed, rate=gops, limit=peak, rate_unit="Gop/s", facts=facts))
+    for name in ("decode", "deep"):
+        part = said.get(name)
+        if not part:
+            continue
+        workload = Workload(what="decode", tokens=part["tokens"], depth=part["depth"], threads=threads)
+        for seconds, read in zip(part["seconds"], part["read_gb_s"], strict=True):
+            speed = part["tokens"] / seconds
+            rate = speed * part["bytes"] * 1e-9
+            out.append(Sample(workload=workload, value=speed, rate=rate, limit=read, rate_unit="GB/s", facts=facts))
+    return [dataclasses.replace(s, facts={**s.facts, "process_memory_kib": memory}) for s in out]
 
 
-def table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Two lines a row: prefill against the integer peak, decode against the read bandwidth."""
-    out: list[tuple[str, ...]] = []
-    for r in rows:
-        head = (r.model, str(r.threads), r.isa)
-        limit = (f"{r.prefill_gop_s:.0f} Gop/s", f"{r.peak.median:.0f} Gop/s", _share(r.prefill_gop_s / r.peak.median))
-        out.append((*head, f"prefill {r.prefill_tokens}", r.prefill.show(), *limit))
-        limit = (f"{r.decode_gb_s:.1f} GB/s", f"{r.read.median:.1f} GB/s", _share(r.decode_gb_s / r.read.median))
-        out.append((*head, f"decode {r.decode_tokens}", r.decode.show(), *limit))
-    return out
+def make_ready(model: Path, task: Task) -> bool:
+    """Brings the file into the page cache, or out of it; False if the kernel keeps some of it: then nothing is cold."""
+    if task.kind == "cold":
+        return conditions.drop_pages(model) == 0
+    if conditions.cached_pages(model) * conditions.PAGE_BYTES < model.stat().st_size:
+        conditions.read_through(model)
+    return True
 
 
-def _share(x: float) -> str:
-    return f"{100 * x:.0f} %"
+def start_sample(task: Task, seconds: float, memory: Mapping[str, int], facts: Mapping[str, Any]) -> Sample:
+    """A whole process from start to exit, with one token generated."""
+    what = _FIRST[task.kind]
+    workload = Workload(what=what, tokens=task.prefill, depth=0, threads=task.threads)
+    return Sample(workload=workload, value=seconds, memory=memory, facts=facts)

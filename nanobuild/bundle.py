@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nanobuild import __version__, packing, proc, resources
+from nanobuild import __version__, packing, resources, verify
 from nanobuild.compile import BuildReport, build_binary, build_library
-from nanobuild.errors import InputError, IntegrityError
+from nanobuild.errors import InputError
+from nanobuild.isa import Compiler
 from nanobuild.modelfile import ModelFile, Tensor, weights_bytes, write_model
 from nanobuild.platforms import Platform
 from nanobuild.progress import Progress, silent
@@ -73,26 +74,33 @@ def kv_bytes_per_token(spec: ModelSpec, kind: str) -> int:
     return heads * (2 * spec.head_dim if kind == "f16" else spec.head_dim + 4)
 
 
-def write_bundle(source: QuantizedCheckpoint, platform: Platform, out: Path, *, progress: Progress = silent) -> Bundle:
-    """Compiles for one platform, packs the model, lets the program check it; published as a whole by rename."""
+def write_bundle(
+    source: QuantizedCheckpoint,
+    platform: Platform,
+    out: Path,
+    *,
+    packed: Path | None = None,
+    toolchain: Compiler | None = None,
+    progress: Progress = silent,
+) -> Bundle:
+    """Compiles for one platform, packs the model, tries the program on it; published as a whole by rename.
+
+    `packed`: the model.nano of another bundle of the same checkpoint, for it is the same on all platforms.
+    """
     with published_folder(out) as folder:
-        report = build_binary(platform, folder / BINARY, progress=progress)
-        build_library(folder / LIBRARY, progress=progress)
-        identity = pack_model(source, folder / MODEL, progress=progress)
+        report = build_binary(platform, folder / BINARY, progress=progress, toolchain=toolchain)
+        build_library(folder / LIBRARY, platform, progress=progress, toolchain=toolchain)
+        if packed is None:
+            pack_model(source, folder / MODEL, progress=progress)
+        else:
+            shutil.copyfile(packed, folder / MODEL)
         shutil.copyfile(resources.package_dir() / "runner.py", folder / RUNNER)
         (folder / RUNNER).chmod(0o755)
-        _check(folder)
-        manifest = _manifest(source, platform, folder, identity, report)
+        text = len(source.tokenizer) > 0
+        checked = verify.check(folder / BINARY, folder / MODEL, platform, text=text, progress=progress)
+        manifest = _manifest(source, platform, folder, report, checked)
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
     return open_bundle(out)
-
-
-def _check(folder: Path) -> None:
-    """The new program verifies every checksum of its model. Raises IntegrityError E_SELF_CHECK."""
-    result = proc.run([folder / BINARY, "--verify"], env=proc.clean_env(), check=False)
-    if result.returncode:
-        text = result.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
-        raise IntegrityError("E_SELF_CHECK", folder, f"the bundle's own check failed: {text[0][:200]}")
 
 
 def pack_model(source: QuantizedCheckpoint, out: Path, *, progress: Progress = silent) -> str:
@@ -132,8 +140,8 @@ def _manifest(
     source: QuantizedCheckpoint,
     platform: Platform,
     folder: Path,
-    identity: str,
     binary: BuildReport,
+    checked: verify.Checked | None,
 ) -> dict[str, Any]:
     model = ModelFile(folder / MODEL)
     files = {p.name: {"bytes": p.stat().st_size, "sha256": _sha256(p)} for p in sorted(folder.iterdir())}
@@ -142,10 +150,18 @@ def _manifest(
         "kind": "nano-build bundle",
         "schema": 1,
         "tool": __version__,
-        "target": {"platform": platform.name, "arch": platform.arch, "levels": list(binary.levels)},
+        "target": {
+            "platform": platform.name,
+            "arch": platform.arch,
+            "levels": list(binary.levels),
+            "floor": platform.floor[-1],
+            "emulator_cpu": platform.emulator_cpu,
+        },
         "compiler": binary.compiler,
+        "isa": binary.isa,
+        "checked": checked.to_json() if checked else False,
         "model": {
-            "identity": identity,
+            "identity": model.digest.hex(),
             "family": spec.family,
             "source": source.metadata["source"],
             "source_sha256": source.metadata["source_sha256"],

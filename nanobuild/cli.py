@@ -155,13 +155,17 @@ def build(
     ui: Ui,
     source: Annotated[Path, typer.Argument(metavar="QUANTIZED", help="What nano-build quantize wrote.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The bundle's folder.")],
-    target: Annotated[list[str] | None, typer.Option("--target", "-t", help="A platform; repeatable.")] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option("--target", "-t", help="A platform; repeatable; none: this machine's generic one."),
+    ] = None,
+    toolchain: Annotated[str | None, typer.Option(help="zig, clang or gcc, instead of the platform's choice.")] = None,
     force: Force = False,
 ) -> None:
     """Compile the kernels, pack the model, check the result: a folder that runs on the board."""
     from nanobuild.commands import build as work
 
-    work.main(ui, source, out, target or ["generic-x86_64"], force=force)
+    work.main(ui, source, out, target or [], toolchain=toolchain, force=force)
 
 
 @command("run")
@@ -188,7 +192,7 @@ def run_model(
     isa: Annotated[str | None, typer.Option(help="Force a level of the instruction set.")] = None,
     ids: Annotated[bool, typer.Option(help="Print token ids instead of text.")] = False,
     recipe: Recipe = "q4",
-    target: Annotated[str, typer.Option(help="The platform to build for.")] = "generic-x86_64",
+    target: Annotated[str | None, typer.Option(help="The platform to build for; none: this machine's.")] = None,
     runner: Annotated[str, typer.Option(help="binary, or python for the bundle's run.py.")] = "binary",
     offline: Offline = False,
 ) -> int:
@@ -281,16 +285,23 @@ def bench(
     threads: Annotated[list[int] | None, typer.Option("--threads", help="Thread counts to time; repeatable.")] = None,
     prefill: Annotated[int, typer.Option(min=1, max=4096, help="Prompt tokens.")] = 512,
     decode: Annotated[int, typer.Option(min=1, max=4096, help="Tokens to generate.")] = 64,
-    reps: Annotated[int, typer.Option(min=1, max=100)] = 5,
+    depth: Annotated[int, typer.Option(min=0, max=1 << 20, help="Generate once more after this many positions.")] = 0,
+    kv: Annotated[str, typer.Option(help="Our key/value cache: f16 or i8.")] = "f16",
+    reps: Annotated[int, typer.Option(min=1, max=100, help="Samples of each figure; with --peer, rounds.")] = 5,
     isa: Annotated[str | None, typer.Option(help="Force a level of the instruction set.")] = None,
+    start: Annotated[bool, typer.Option(help="Also whole processes to their first token, warm and cold.")] = True,
+    peer: Annotated[bool, typer.Option("--peer", help="Also llama.cpp and OpenVINO GenAI, in turn with ours.")] = False,
+    gguf: Annotated[Path | None, typer.Option(help="The same model for the peers, where it is not known.")] = None,
     offline: Offline = False,
 ) -> None:
-    """Measured prefill and decode speed beside the machine's measured limits."""
+    """Measured prefill and decode speed beside the machine's measured limits, and beside other engines."""
     from nanobuild.commands import bench as work
 
-    work.main(
-        ui, model, shape, recipe, threads or [1, 2], prefill=prefill, decode=decode, reps=reps, isa=isa, offline=offline
-    )
+    what = work.Wanted(
+        model=model, shape=shape, recipe=recipe, threads=tuple(threads or (1, 2)), prefill=prefill, decode=decode,
+        depth=depth, kv=kv, reps=reps, isa=isa, start=start, peer=peer, gguf=gguf, offline=offline,
+    )  # fmt: skip
+    work.main(ui, what)
 
 
 def run(args: list[str]) -> int:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
     from nanobuild.ui import Ui
 
-_PROGRAMS = ("zig", "clang", "gcc", "qemu-aarch64", "qemu-aarch64-static", "qemu-riscv64", "qemu-riscv64-static")
+_PROGRAMS = (
+    *("zig", "clang", "gcc", "aarch64-linux-gnu-gcc", "riscv64-linux-gnu-gcc", "x86_64-linux-gnu-gcc"),
+    *(f"qemu-{arch}{suffix}" for arch in ("aarch64", "riscv64", "x86_64") for suffix in ("", "-static")),
+)
 _SLOW_CORE = 0.6  # a core under this part of the fastest one's speed only makes the others wait
 
 
@@ -106,10 +109,18 @@ def detect(sysroot: str | None = None) -> Detected:
     )
 
 
+def host_levels() -> list[str]:
+    """The levels of isa.yaml that this machine has, lowest first."""
+    files = Files("/")
+    arch = _arch(files)
+    names, source = hostcpu.features(files, arch)
+    return _levels(arch, names, source)[0]
+
+
 def suggest(system: System, cpu: Cpu, memory: hostinfo.Memory, limits: hostinfo.Limits) -> Suggestion:
     """Platform, levels, threads and how to map the model, each with its reason."""
     platform, why_platform = _platform(system, cpu)
-    levels, why_levels = _levels(cpu)
+    levels, why_levels = _levels(cpu["arch"], cpu["features"], cpu["source"])
     threads, why_threads = _threads(cpu, limits)
     mode, why_mode = _mmap(memory)
     return Suggestion(
@@ -201,20 +212,20 @@ def _platform(system: System, cpu: Cpu) -> tuple[str, str]:
     return "", f"no platform: there is no profile for {cpu['arch']}"
 
 
-def _levels(cpu: Cpu) -> tuple[list[str], str]:
+def _levels(arch: str, features: list[str], source: str) -> tuple[list[str], str]:
     table = plainyaml.mapping(_plain_platforms()["isa"].get("levels"))
-    features, absent = set(cpu["features"]), ""
+    absent = ""
     levels: list[str] = []
     for name, row in table.items():
         level = plainyaml.mapping(row)
-        if level.get("arch", cpu["arch"]) != cpu["arch"]:
+        if level.get("arch", arch) != arch:
             continue
         lacking = [need for need in plainyaml.texts(level.get("needs")) if need not in features]
         if not lacking and set(plainyaml.texts(level.get("implies"))) <= set(levels):
             levels.append(name)
         elif not absent:
             absent = f", no {name} for want of {', '.join(lacking) or 'a lower level'}"
-    return levels, f"levels {', '.join(levels)}: according to {cpu['source']}{absent}"
+    return levels, f"levels {', '.join(levels)}: according to {source}{absent}"
 
 
 def _threads(cpu: Cpu, limits: hostinfo.Limits) -> tuple[int, str]:

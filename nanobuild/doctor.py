@@ -13,9 +13,10 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
-from nanobuild import proc, resources
+from nanobuild import emulator, proc, resources, toolchains
 from nanobuild.archs import parse_arch
 from nanobuild.errors import NanoBuildError
+from nanobuild.isa import Compiler, load_isa
 from nanobuild.toolchains import zig
 
 if TYPE_CHECKING:
@@ -33,9 +34,11 @@ NEEDED = {
     "platformdirs": ((4,), None),
     "jinja2": ((3, 1, 6), None),
     "crc32c": ((2, 4), None),
+    "iced-x86": ((1, 17), None),
 }  # as in pyproject.toml, ziglang apart: from (included), below (excluded)
 _DISK_GOOD, _DISK_BAD = 2 << 30, 512 << 20
 _FAILED = 6
+_ICED = ("x86_64", "aarch64")  # machines that have iced-x86; elsewhere programs for x86-64 cannot be examined
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +53,7 @@ class Check:
 
 def checks() -> list[Check]:
     """All findings, worst not first: in the order in which things are needed."""
-    return [_python(), _machine(), *_packages(), _zig(), *_cache(), _emulators(), _extra()]
+    return [_python(), _machine(), *_packages(), _zig(), _compilers(), *_cache(), _emulators(), _extra()]
 
 
 def _python() -> Check:
@@ -63,17 +66,18 @@ def _python() -> Check:
 
 
 def _machine() -> Check:
-    name = os.uname().machine
-    if parse_arch(name) == "x86_64":
-        return Check(name="machine", status="ok", found=name)
-    fix = "build on an x86_64 machine: this version has kernels for it only"
-    return Check(name="machine", status="fail", found=name, fix=fix)
+    name, arches = os.uname().machine, load_isa().arches
+    if parse_arch(name) in arches:
+        return Check(name="machine", status="ok", found=f"{name}, builds for {', '.join(arches)}")
+    fix = f"build for another machine with --target: there are kernels for {', '.join(arches)} only"
+    return Check(name="machine", status="warn", found=name, fix=fix)
 
 
 def _packages() -> Iterator[Check]:
     """Each package that we need: there, with readable metadata, in a version that we can use."""
     good = []
-    for name, (low, below) in NEEDED.items():
+    needed = {name: span for name, span in NEEDED.items() if name != "iced-x86" or os.uname().machine in _ICED}
+    for name, (low, below) in needed.items():
         span = f">={_dotted(low)}" + (f",<{_dotted(below)}" if below else "")
         fix = f"python -m pip install --force-reinstall '{name}{span}'"
         try:
@@ -88,12 +92,12 @@ def _packages() -> Iterator[Check]:
             yield Check(name=name, status="fail", found=f"{version}, needed {span}", fix=fix)
         else:
             good.append(f"{name} {version}")
-    if len(good) == len(NEEDED):
+    if len(good) == len(needed):
         yield Check(name="packages", status="ok", found=", ".join(good))
 
 
 def _zig() -> Check:
-    fix = f"python -m pip install ziglang=={zig.PINNED}"
+    fix = f"python -m pip install ziglang=={toolchains.PINNED}"
     try:
         program = zig.program()
         version = zig.version(program) if program else ""
@@ -103,8 +107,8 @@ def _zig() -> Check:
         other = next((name for name in ("clang", "gcc") if proc.which(name)), None)
         found = f"not installed; {other} is there and can be used" if other else "no compiler at all"
         return Check(name="zig", status="warn" if other else "fail", found=found, fix=fix)
-    if version != zig.PINNED:
-        return Check(name="zig", status="warn", found=f"{version} ({program}), tried with {zig.PINNED}", fix=fix)
+    if version != toolchains.PINNED:
+        return Check(name="zig", status="warn", found=f"{version} ({program}), tried with {toolchains.PINNED}", fix=fix)
     return Check(name="zig", status="ok", found=f"{version} ({program})")
 
 
@@ -122,14 +126,27 @@ def _cache() -> Iterator[Check]:
     yield Check(name="disk", status=status, found=found, fix=fix)
 
 
+def _compilers() -> Check:
+    """clang and gcc, which can build instead of zig: which of them for which architecture."""
+    found = []
+    names: tuple[Compiler, ...] = ("clang", "gcc")
+    for name in names:
+        for arch, row in load_isa().arches.items():
+            compiler = next(iter(toolchains.load(name).find(arch, row, None)), None)
+            if compiler:
+                found.append(f"{name} {compiler.major} for {arch}")
+    text = ", ".join(found) or "none but zig, which is enough"
+    return Check(name="other compilers", status="ok", found=text)
+
+
 def _emulators() -> Check:
-    wanted = ("qemu-aarch64", "qemu-riscv64")
-    found = [name for name in wanted if proc.which(name) or proc.which(f"{name}-static")]
-    if len(found) == len(wanted):
-        return Check(name="emulators", status="ok", found=", ".join(found))
-    missing = ", ".join(sorted(set(wanted) - set(found)))
-    fix = "apt-get install qemu-user-static (only to check programs for other CPUs)"
-    return Check(name="emulators", status="warn", found=f"no {missing}", fix=fix)
+    own = parse_arch(os.uname().machine)
+    wanted = {arch: row.emulator for arch, row in load_isa().arches.items() if arch != own}
+    missing = [name for arch, name in wanted.items() if emulator.program_of(arch) is None]
+    if not missing:
+        return Check(name="emulators", status="ok", found=", ".join(wanted.values()))
+    fix = f"{emulator.how_to_get()} (only to check and run programs for other CPUs)"
+    return Check(name="emulators", status="warn", found=f"no {', '.join(missing)}", fix=fix)
 
 
 def _extra() -> Check:

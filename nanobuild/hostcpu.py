@@ -217,9 +217,12 @@ def hwprobe(keys: list[int]) -> dict[int, int] | None:
 
 
 def _vector_truth(found: set[str], files: Files) -> set[str]:
-    """T-Head's "v" is the 0.7.1 draft; it gets the name that later kernels give it."""
+    """T-Head's "v" is the 0.7.1 draft; it gets the name that later kernels give it. Old kernels tell the core only in
+    the device tree, or not at all but by the board."""
     fields = dict(files.fields("/proc/cpuinfo"))
-    vendor, core = fields.get("mvendorid", ""), fields.get("uarch", "")
-    if "v" in found and (vendor == hex(_T_HEAD) or "thead" in core or "c906" in core):
+    places = ("/proc/device-tree/cpus/cpu@0/compatible", "/proc/device-tree/compatible")
+    names = " ".join([fields.get("uarch", ""), fields.get("model name", ""), *(files.text(place) for place in places)])
+    draft = ("thead", "t-head", "c906", "c910", "c920", "allwinner,sun20i-d1")
+    if "v" in found and (fields.get("mvendorid", "") == hex(_T_HEAD) or any(part in names.lower() for part in draft)):
         return (found - {"v"}) | {"xtheadvector"}
     return found

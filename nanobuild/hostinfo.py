@@ -18,7 +18,7 @@ class CoreGroup(TypedDict):
     cpus: str  # a list like 0-3
     count: int  # logical
     physical: int
-    capacity: int | None  # relative, the fastest of an arm64 machine has 1024
+    capacity: int | None  # relative, the fastest of a mixed machine has 1024
     max_mhz: int | None
 
 
@@ -69,8 +69,12 @@ def allowed_cpus(files: Files) -> list[int]:
 def core_groups(files: Files, cpus: list[int]) -> list[CoreGroup]:
     """The given CPUs by speed, fastest first."""
     groups: dict[tuple[int, int], list[int]] = {}
+    # Intel's small cores clock almost as high as the large ones and do half of their work (kernels/runtime/cores.c)
+    small = cpu_list(files.text("/sys/devices/cpu_atom/cpus")) if files.text("/sys/devices/cpu_core/cpus") else []
     for cpu in cpus:
         capacity = files.number(f"{_CPU}/cpu{cpu}/cpu_capacity") or 0
+        if small and not capacity:
+            capacity = 512 if cpu in small else 1024
         khz = files.number(f"{_CPU}/cpu{cpu}/cpufreq/cpuinfo_max_freq") or 0
         groups.setdefault((capacity, khz), []).append(cpu)
     return [

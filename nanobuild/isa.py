@@ -33,11 +33,22 @@ class Flags(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple({"zig": self.zig, "clang": self.clang, "gcc": self.gcc}[compiler])
 
 
+class Minimum(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The oldest major version of a compiler; 0: any. zig is pinned and has none."""
+
+    clang: int = 0
+    gcc: int = 0
+
+
 class Arch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What this version can compile for: zig's target triples and the flags that any CPU of the kind can run."""
+    """What this version can compile for: the compilers' names for it and the flags that any CPU of the kind can run."""
 
     zig_static: str
     zig_shared: str
+    clang: str  # --target
+    gcc: str  # what stands before -gcc in the program's name
+    package: str  # Debian's cross compiler with its C library
+    emulator: str  # QEMU's program
     base: Flags
 
 
@@ -48,6 +59,7 @@ class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     needs: list[str]
     arch: str | None = None
     flags: Flags | None = None
+    minimum: Minimum = Minimum()
 
 
 class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,6 +102,15 @@ class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The -m flags of a kernel file of that level."""
         row = self.levels[level]
         return (row.flags or self.arch(arch).base).of(compiler)
+
+    def too_old(self, levels: Iterable[str], compiler: Compiler, major: int) -> str:
+        """Why a compiler of that major version cannot build these levels, in words; "" when it can."""
+        for name in levels:
+            row = self.levels[name].minimum
+            least = {"zig": 0, "clang": row.clang, "gcc": row.gcc}[compiler]
+            if major < least:
+                return f"{name} needs {compiler} {least} or newer, this is {major}"
+        return ""
 
 
 @functools.cache

@@ -16,7 +16,8 @@ from nanobuild.chat import compile_chat
 from nanobuild.checkpoint import Checkpoint, open_checkpoint
 from nanobuild.errors import InputError, UsageError
 from nanobuild.fetch import fetch_model, known_models
-from nanobuild.platforms import Platform, load_platform
+from nanobuild.isa import Compiler
+from nanobuild.platforms import Platform, default_platform, load_platform
 from nanobuild.progress import Progress, silent
 from nanobuild.publish import check_output
 from nanobuild.quantize import Plan, make_plan, write_quantized
@@ -62,23 +63,35 @@ def quantize(
         return plan, write_quantized(checkpoint, plan, out, progress=progress)
 
 
-def build(source: Path, out: Path, platform: Platform, *, force: bool = False, progress: Progress = silent) -> Bundle:
-    """A bundle for one platform from a quantized checkpoint."""
+def build(
+    source: Path,
+    out: Path,
+    platform: Platform,
+    *,
+    packed: Path | None = None,
+    toolchain: Compiler | None = None,
+    force: bool = False,
+    progress: Progress = silent,
+) -> Bundle:
+    """A bundle for one platform from a quantized checkpoint; `packed`: its model file, if another bundle has it."""
     check_output(out, force=force, inputs=(source,))
     if out.is_dir() and not is_bundle(out) and any(out.iterdir()):
         raise UsageError("E_OUT_FOLDER", out, "a folder that is not a bundle is not replaced")
     with QuantizedCheckpoint(source) as quantized:
-        return write_bundle(quantized, platform, out, progress=progress)
+        return write_bundle(quantized, platform, out, packed=packed, toolchain=toolchain, progress=progress)
 
 
 def prepare(
-    model: str, recipe_name: str, platform_name: str, *, offline: bool = False, progress: Progress = silent
+    model: str, recipe_name: str, platform_name: str | None, *, offline: bool = False, progress: Progress = silent
 ) -> Bundle:
-    """A bundle for whatever `model` names: a bundle, a quantized checkpoint, a checkpoint or a fetchable model."""
+    """A bundle for whatever `model` names: a bundle, a quantized checkpoint, a checkpoint or a fetchable model.
+
+    It is built for the platform (None: this machine's generic one); a finished bundle is taken as it is.
+    """
     path = resolve_model(model, offline=offline, progress=progress)
     if is_bundle(path):
         return open_bundle(path)
-    platform = load_platform(platform_name)
+    platform = load_platform(platform_name or default_platform())
     code, quantized = _code(), path
     if not QuantizedCheckpoint.recognises(path):
         recipe = load_recipe(recipe_name)
@@ -86,7 +99,8 @@ def prepare(
         quantized = resources.cache_dir("quantized") / name
         if not quantized.exists():
             quantize(path, quantized, recipe_name, progress=progress)
-    key = _key(_fingerprint(quantized), platform.name, code)
+    profiles = "".join(path.read_text() for path in platform.files)
+    key = _key(_fingerprint(quantized), platform.name, profiles, code)
     out = resources.cache_dir("bundles") / f"{quantized.stem.split('.')[0]}.{platform.name}.{key}"
     if is_bundle(out):
         return open_bundle(out)
@@ -109,7 +123,11 @@ def _fingerprint(path: Path) -> str:
 def _code() -> str:
     """Identity of this version of nano-build: its own sources and kernels."""
     digest = hashlib.sha256(__version__.encode())
-    roots = [(resources.package_dir(), "*.py"), (resources.kernels_dir(), "*.[chd]*")]
+    roots = [
+        (resources.package_dir(), "*.py"),
+        (resources.kernels_dir(), "*.[chd]*"),
+        (resources.platforms_dir(), "isa.yaml"),
+    ]
     for root, pattern in roots:
         for file in sorted(root.rglob(pattern)):
             if file.is_file():

@@ -8,6 +8,7 @@ knows the board) is never inherited.
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +35,14 @@ Program = Annotated[
 ]
 Cflag = Annotated[
     str,
-    msgspec.Meta(pattern=r"^-(O[0123s]|mtune=[a-z0-9._-]{1,40})$", description="-O0, -O1, -O2, -O3, -Os or -mtune=CPU"),
+    msgspec.Meta(
+        pattern=r"^-(O[0123s]|mtune=(?!native$)[a-z0-9._-]{1,40})$",
+        description="-O0, -O1, -O2, -O3, -Os or -mtune=CPU (not native)",
+    ),
+]
+QemuCpu = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._=,+-]{0,99}$", description="a CPU as QEMU's -cpu names it"),
 ]
 
 
@@ -61,6 +69,12 @@ class Toolchain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cflags: list[Cflag] = []
 
 
+class Emulator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How QEMU stands in for the board."""
+
+    cpu: QemuCpu | None = None
+
+
 class BoardFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A profile as it stands in YAML, after `extends` is resolved."""
 
@@ -68,6 +82,7 @@ class BoardFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Name
     arch: Annotated[str, msgspec.Meta(max_length=16)]
     levels: tuple[str, ...] = ("scalar",)
+    floor: Annotated[str, msgspec.Meta(max_length=16)] = "scalar"
     title: Line = ""
     soc: Line = ""
     source: Line = ""
@@ -78,6 +93,7 @@ class BoardFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ram_mb: RamMb | None = None
     cache: Cache = Cache()
     toolchain: Toolchain = Toolchain()
+    emulator: Emulator = Emulator()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +104,7 @@ class Platform:
     title: str
     arch: str  # our name: x86_64, arm64, riscv64
     levels: tuple[str, ...]  # lowest first, implied ones included
+    floor: tuple[str, ...]  # those of them that the program takes for granted; at least scalar
     soc: str
     source: str
     cores: int | None
@@ -97,6 +114,7 @@ class Platform:
     toolchains: tuple[isa.Compiler, ...]  # best first
     cc: str | None  # a particular gcc or clang program
     cflags: tuple[str, ...]
+    emulator_cpu: str | None  # for QEMU's -cpu; None: what QEMU takes by itself
     files: tuple[Path, ...]  # the profile and what it extends
 
     @property
@@ -109,6 +127,14 @@ def list_platforms() -> list[str]:
     """Names of the profiles that ship, generic ones first."""
     names = {path.stem for path in resources.platforms_dir().glob("*.yaml")} - {"isa"}
     return sorted(names, key=lambda name: (not name.startswith("generic-"), name))
+
+
+def default_platform() -> str:
+    """Name of the generic profile of this machine. Raises ToolError E_TARGET where there are no kernels for it."""
+    machine = os.uname().machine
+    arch = isa.parse_arch(machine) or machine
+    isa.load_isa().arch(arch)
+    return f"generic-{arch}"
 
 
 def load_platform(name: str | Path) -> Platform:
@@ -183,17 +209,21 @@ def _platform(node: schema.Node, files: tuple[Path, ...]) -> Platform:
         levels = table.closure(board.levels)
     except ValueError as err:
         raise _refuse(entries.get("levels", node), f"levels: {err}") from None
-    foreign = [name for name in levels if table.levels[name].arch not in (None, arch)]
+    foreign = [name for name in (*board.levels, *levels) if table.levels[name].arch not in (None, arch)]
     if foreign or not levels:
         allowed = ", ".join(name for name, level in table.levels.items() if level.arch in (None, arch))
         found = quoted(foreign[0]) if foreign else "an empty list"
         raise _refuse(entries.get("levels", node), f"levels: found {found}, allowed for {arch}: {allowed}")
+    if board.floor not in levels:
+        found, allowed = quoted(board.floor), ", ".join(levels)
+        raise _refuse(entries["floor"], f"floor: found {found}, allowed with these levels: {allowed}")
     sizes = {"l1d": board.cache.l1d, "l2": board.cache.l2, "l3": board.cache.l3}
     return Platform(
         name=board.name,
         title=board.title,
         arch=arch,
         levels=levels,
+        floor=table.closure([board.floor]),
         soc=board.soc,
         source=board.source,
         cores=board.cores,
@@ -203,6 +233,7 @@ def _platform(node: schema.Node, files: tuple[Path, ...]) -> Platform:
         toolchains=board.toolchain.prefer,
         cc=board.toolchain.cc,
         cflags=tuple(board.toolchain.cflags),
+        emulator_cpu=board.emulator.cpu,
         files=files,
     )
 

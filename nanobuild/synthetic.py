@@ -7,8 +7,10 @@ seconds and no memory to make.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -25,6 +27,7 @@ class Shape(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """One row of data/shapes.yaml."""
 
     name: str
+    arch: Literal["llama", "qwen2", "gemma2"]  # what GGUF calls it
     hidden: int
     ffn: int
     heads: int
@@ -33,6 +36,12 @@ class Shape(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     vocab: int
     layers: int
     tied: bool
+    activation: Literal["silu", "gelu_tanh"]
+    post_norms: bool
+    window: int  # of every second layer, the first one included; 0: none
+    positions: int
+    theta: float
+    eps: float
 
 
 class ShapesFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -48,32 +57,41 @@ def known_shapes() -> dict[str, Shape]:
     return {s.name: s for s in file.shapes}
 
 
-def shape_spec(name: str) -> ModelSpec:
-    """The feature record of a shape: Llama-like, all layers alike. Raises UsageError E_SHAPE."""
+def shape_of(name: str) -> Shape:
+    """A shape. Raises UsageError E_SHAPE."""
     shapes = known_shapes()
     if name not in shapes:
         raise UsageError("E_SHAPE", name, f"no such shape; known: {', '.join(shapes)}")
-    s = shapes[name]
+    return shapes[name]
+
+
+def shape_key(shape: Shape) -> str:
+    """Changes when anything about the shape does; for names in the cache."""
+    return hashlib.sha256(repr(shape).encode()).hexdigest()[:8]
+
+
+def shape_spec(s: Shape) -> ModelSpec:
+    """The feature record of a shape."""
     half = s.head_dim // 2
-    freq = tuple(float(f) for f in (500000.0 ** (-np.arange(half) / half)).astype(np.float32))
+    freq = tuple(float(f) for f in (s.theta ** (-np.arange(half) / half)).astype(np.float32))
     return ModelSpec(
-        family=f"synthetic {name}",
+        family=f"synthetic {s.name}",
         hidden=s.hidden,
         ffn=s.ffn,
         heads=s.heads,
         kv_heads=s.kv_heads,
         head_dim=s.head_dim,
         vocab=s.vocab,
-        max_positions=8192,
-        norm_eps=1e-5,
-        activation="silu",
+        max_positions=s.positions,
+        norm_eps=float(np.float32(s.eps)),
+        activation=s.activation,
         attn_scale=s.head_dim**-0.5,
         embed_scale=1.0,
         qk_norm=False,
-        post_norms=False,
+        post_norms=s.post_norms,
         tied=s.tied,
         ropes=(Rope(inv_freq=freq),),
-        layers=(Layer(rope=0, window=0),) * s.layers,
+        layers=tuple(Layer(rope=0, window=0 if i % 2 else s.window) for i in range(s.layers)),
     )
 
 

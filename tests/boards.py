@@ -165,6 +165,20 @@ def d1(root: Path) -> None:
     cpu(root, 0, [(1, "Data", "32K", "0")])
 
 
+def bananapi_f3(root: Path) -> None:
+    """SpacemiT K1 under the vendor's kernel: eight X60 with vectors."""
+    common(root, "0-7", "6.6.36", "Bianbu 2.0", {6: 4096, 16: 0x20112D})
+    isa = "rv64imafdcv_sscofpmf_sstc_svpbmt_zicbom_zicboz_zicbop_zihintpause_zvfh"
+    rows = [f"processor: {n}\nhart: {n}\nmodel name: Spacemit(R) X60\nisa: {isa}\nmmu: sv39\n" for n in range(8)]
+    put(root, "proc/cpuinfo", "\n".join(f"{row}uarch: spacemit,x60\nmvendorid: 0x710\n" for row in rows))
+    meminfo(root, 4_000_000, 3_500_000)
+    put(root, "proc/device-tree/model", "BananaPi BPI-F3\0")
+    put(root, "proc/device-tree/compatible", "spacemit,k1-x\0")
+    for n in range(8):
+        caches = [(1, "Data", "32K", str(n)), (2, "Unified", "512K", "0-3" if n < 4 else "4-7")]
+        cpu(root, n, caches, cpufreq__cpuinfo_max_freq="1600000")
+
+
 BOARDS: dict[str, Callable[[Path], None]] = {
     "laptop": laptop,
     "container_v2": container_v2,
@@ -173,4 +187,5 @@ BOARDS: dict[str, Callable[[Path], None]] = {
     "rk3588": rk3588,
     "visionfive2": visionfive2,
     "d1": d1,
+    "bananapi_f3": bananapi_f3,
 }

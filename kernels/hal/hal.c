@@ -68,7 +68,7 @@ int nb_isa_parse(const char *text, uint32_t *isa) {
         if (text[length] == 0) break;
         text += length + 1;
     }
-    if (NB_FLOOR & ~mask) return 0;
-    *isa = mask;
+    if (NB_FLOOR && mask <= NB_FLOOR / 2) return 0; /* names no level as high as the floor's highest */
+    *isa = mask | NB_FLOOR;
     return 1;
 }

@@ -28,8 +28,8 @@ uint32_t nb_cpu_isa(void);
 uint32_t nb_isa_floor(void);
 /* Highest level of a mask: "scalar", "avx2", "dotprod" ... */
 const char *nb_isa_name(uint32_t isa);
-/* "scalar,avx2" -> mask. Returns 0 and leaves *isa alone on an unknown name, a level that is not built in, or a mask without
- * the floor. */
+/* "scalar,avx2" -> mask. Returns 0 and leaves *isa alone on an unknown name, a level that is not built in, or levels that are
+ * all below the floor; what the floor holds is always in the mask. */
 int nb_isa_parse(const char *text, uint32_t *isa);
 
 #endif

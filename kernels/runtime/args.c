@@ -26,7 +26,7 @@ const char nb_help[] =
     "\n"
     "  -m, --model FILE       another model file\n"
     "  -c, --ctx N            positions of context (what the model allows, at most 2048)\n"
-    "  -t, --threads N        threads (all processors that may be used; also NB_THREADS)\n"
+    "  -t, --threads N        threads (one for each fast core that may be used; also NB_THREADS)\n"
     "      --kv f16|i8        type of the key/value cache (f16)\n"
     "      --mmap-mode auto|populate|lazy|read\n"
     "      --chunk N          most prompt tokens in one pass (512)\n"
@@ -37,7 +37,8 @@ const char nb_help[] =
     "      --show [--json]    what is in the model file\n"
     "      --verify           check every checksum of the weights\n"
     "      --kernels          which kernel each operator uses\n"
-    "      --bench            time prompt and generation, JSON (--bench-prefill N --bench-decode N --reps N)\n"
+    "      --bench            time prompt and generation, JSON (--bench-prefill N --bench-decode N --bench-depth N --reps N)\n"
+    "      --bench-start      what one short run costs in time and memory, JSON (--bench-prefill N --bench-decode N)\n"
     "      --bandwidth        time plain reading of the weights, JSON\n"
     "  -q, --quiet            no report line\n"
     "  -h, --help, --version\n"
@@ -84,8 +85,10 @@ static const struct row rows[] = {
     {"--verify", NULL, ACTION, 0, NB_VERIFY, 0, NULL},
     {"--kernels", NULL, ACTION, 0, NB_KERNELS, 0, NULL},
     {"--bench", NULL, ACTION, 0, NB_BENCH, 0, NULL},
+    {"--bench-start", NULL, ACTION, 0, NB_BENCH_START, 0, NULL},
     {"--bench-prefill", NULL, COUNT, AT(bench_prefill), 0, INT32_MAX, NULL},
     {"--bench-decode", NULL, COUNT, AT(bench_decode), 0, INT32_MAX, NULL},
+    {"--bench-depth", NULL, COUNT, AT(bench_depth), 0, INT32_MAX, NULL},
     {"--reps", NULL, COUNT, AT(reps), 1, 1000, NULL},
     {"--bandwidth", NULL, ACTION, 0, NB_BANDWIDTH, 0, NULL},
     {"-q", "--quiet", FLAG, AT(quiet), 0, 0, NULL},

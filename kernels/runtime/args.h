@@ -5,7 +5,7 @@
 
 #include "runtime/nb.h"
 
-enum nb_action { NB_GENERATE, NB_HELP, NB_VERSION, NB_SHOW, NB_VERIFY, NB_KERNELS, NB_BENCH, NB_BANDWIDTH };
+enum nb_action { NB_GENERATE, NB_HELP, NB_VERSION, NB_SHOW, NB_VERIFY, NB_KERNELS, NB_BENCH, NB_BENCH_START, NB_BANDWIDTH };
 
 struct nb_args {
     enum nb_action action;
@@ -14,7 +14,7 @@ struct nb_args {
     const char *model, *prompt, *file, *system, *logits, *logits_all;
     uint32_t no_tokens; /* -n 0: only the prompt */
     uint32_t chat, interactive, ids, json, quiet;
-    uint32_t bench_prefill, bench_decode, reps;
+    uint32_t bench_prefill, bench_decode, bench_depth, reps;
 };
 
 /* NB_USAGE with E_USAGE; the text says which flag. */

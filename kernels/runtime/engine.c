@@ -9,8 +9,16 @@
 
 enum { TEXT_PER_POSITION = 16, TEXT_SPARE = 65536 };
 
+enum nb_status nb_check_cpu(struct nb_error *err) {
+    const uint32_t floor = nb_isa_floor(), cpu = nb_cpu_isa();
+    if (!(floor & ~cpu)) return NB_OK;
+    return nb_fail(err, NB_PLATFORM, "E_CPU", "this build needs %s, this CPU has %s", nb_isa_name(floor), nb_isa_name(cpu));
+}
+
 enum nb_status nb_choose_isa(const char *text, uint32_t *isa, struct nb_error *err) {
-    uint32_t cpu = nb_cpu_isa();
+    const uint32_t cpu = nb_cpu_isa();
+    enum nb_status s = nb_check_cpu(err);
+    if (s) return s;
     *isa = cpu;
     if (!text) return NB_OK;
     if (!nb_isa_parse(text, isa))

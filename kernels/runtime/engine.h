@@ -34,7 +34,9 @@ struct nb_engine {
     char *out;     /* (NB_STREAM_OUT) */
 };
 
-/* The levels to use: text, or all that the CPU has when it is NULL. NB_USAGE E_ISA_UNKNOWN, NB_PLATFORM E_ISA_MISSING. */
+/* Whether the CPU has what this program or library was built to need. NB_PLATFORM E_CPU. */
+enum nb_status nb_check_cpu(struct nb_error *err);
+/* The levels to use: text, or all that the CPU has when it is NULL. NB_USAGE E_ISA_UNKNOWN, NB_PLATFORM E_ISA_MISSING, E_CPU. */
 enum nb_status nb_choose_isa(const char *text, uint32_t *isa, struct nb_error *err);
 /* nb_eval that hands the rows to a function. */
 enum nb_status nb_feed_rows(struct nb_engine *e, const int32_t *ids, size_t n, nb_logits_fn *sink, void *context,

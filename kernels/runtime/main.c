@@ -59,6 +59,8 @@ static void install_signals(void) {
     sigaction(SIGPIPE, &a, NULL);
 }
 
+static const char cpu_hint[] = "nano-build: hint: nano-build detect, on this machine, names the platform to build for\n";
+
 /* Prints the error and returns the exit code. */
 static int report(const char *subject, const struct nb_error *err) {
     if (err->status == NB_BUSY && signal_seen) return 128 + signal_seen;
@@ -66,7 +68,8 @@ static int report(const char *subject, const struct nb_error *err) {
     size_t n = 0;
     for (const char *c = subject; *c && n < sizeof name - 1; c++) name[n++] = *c < 32 || *c > 126 ? '?' : *c;
     name[n] = 0;
-    int length = snprintf(text, sizeof text, "nano-build: error[%s]: %s: %s\n", err->code, name, err->text);
+    const char *hint = strcmp(err->code, "E_CPU") ? "" : cpu_hint;
+    int length = snprintf(text, sizeof text, "nano-build: error[%s]: %s: %s\n%s", err->code, name, err->text, hint);
     ssize_t ignored = write(2, text, (size_t)length);
     (void)ignored;
     return (int)err->status;
@@ -341,8 +344,10 @@ static enum nb_status on_model(const struct run *r, struct nb_error *err) {
 static enum nb_status measure(struct run *r, struct nb_error *err) {
     enum nb_status s = nb_open(r->model, &r->args.options, &engine, err);
     if (s) return s;
-    if (r->args.action == NB_BANDWIDTH) nb_bandwidth(engine, r->args.reps, stdout);
-    else s = nb_bench(engine, r->args.bench_prefill, r->args.bench_decode, r->args.reps, stdout, err);
+    const struct nb_bench_plan plan = {r->args.bench_prefill, r->args.bench_decode, r->args.bench_depth, r->args.reps};
+    if (r->args.action == NB_BENCH) s = nb_bench(engine, &plan, stdout, err);
+    else if (r->args.action == NB_BENCH_START) s = nb_bench_start(engine, &plan, r->started, stdout, err);
+    else nb_bandwidth(engine, plan.reps, stdout);
     return s;
 }
 
@@ -363,9 +368,12 @@ int main(int argc, char **argv) {
     static struct run r = {.logits = -1, .logits_all = -1};
     struct nb_error err = {0};
     r.started = nb_now();
+    r.subject = "run";
+    enum nb_status s = nb_check_cpu(&err); /* first of all: until here, code is that of the architecture's first CPU */
+    if (s) return report(r.subject, &err);
     r.subject = "command line";
     install_signals();
-    enum nb_status s = nb_args_parse(&r.args, argc, argv, &err);
+    s = nb_args_parse(&r.args, argc, argv, &err);
     if (!s) s = act(&r, &err);
     if (!s && (fflush(stdout) || ferror(stdout))) s = nb_fail(&err, NB_RESOURCE, "E_OUTPUT", "standard output cannot be written");
     if (s && r.reader_gone == 1) s = NB_OK; /* `| head` took what it wanted */

@@ -16,7 +16,7 @@ struct nb_engine;
 
 struct nb_options {
     uint32_t size;       /* sizeof(struct nb_options) */
-    uint32_t threads;    /* 0: all processors that this process may use */
+    uint32_t threads;    /* 0: one for each fast core that this process may use */
     uint32_t context;    /* positions; 0: what the model allows, at most 2048 */
     uint32_t chunk;      /* most prompt tokens in one pass; 0: 512. Does not change the answer */
     uint32_t kv;         /* enum nb_kv_type: 0 f16, 1 int8 */

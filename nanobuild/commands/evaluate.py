@@ -33,7 +33,7 @@ def main(
     if kv not in ("f16", "i8"):
         raise UsageError("E_USAGE", "--kv", f"found {quoted(kv)}, allowed f16 or i8")
     path = pipeline.resolve_model(source, offline=offline, progress=ui.progress)
-    bundle = pipeline.prepare(model or source, recipe, "generic-x86_64", offline=offline, progress=ui.progress)
+    bundle = pipeline.prepare(model or source, recipe, None, offline=offline, progress=ui.progress)
     words = _read_text(text or DEFAULT_TEXT)
     with open_checkpoint(path) as checkpoint, LLM(bundle.path, kv=kv, context=window_tokens, all_logits=True) as llm:
         report = evaluate(

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from nanobuild import pipeline, proc
-from nanobuild.bundle import RUNNER
+from nanobuild import emulator, pipeline, proc
+from nanobuild.archs import parse_arch
+from nanobuild.bundle import RUNNER, Bundle
 from nanobuild.errors import BY_EXIT_CODE, UsageError, quoted
 from nanobuild.ui import Ui
 
@@ -21,20 +23,39 @@ _ERROR = re.compile(r"^[\w.-]+: error\[(?P<code>E_\w+)\]: (?P<text>.*)$", re.MUL
 
 
 def main(
-    ui: Ui, model: str, recipe: str, target: str, options: Mapping[str, object], *, runner: str, offline: bool
+    ui: Ui, model: str, recipe: str, target: str | None, options: Mapping[str, object], *, runner: str, offline: bool
 ) -> int:
-    """Runs the bundle's program with `options` (None and False are left out) and returns its exit code."""
+    """Runs the bundle's program with `options` (None and False are left out) and returns its exit code.
+
+    A bundle for another architecture runs under QEMU; its run.py cannot.
+    """
     if runner not in ("binary", "python"):
         raise UsageError("E_USAGE", "--runner", f"found {quoted(runner)}, allowed binary or python")
     if ui.json and options.get("interactive"):
         raise UsageError("E_USAGE", "--json", "an interactive run has no single result")
     bundle = pipeline.prepare(model, recipe, target, offline=offline, progress=ui.progress)
     ui.close()
-    program = [str(bundle.binary)] if runner == "binary" else [sys.executable, str(bundle.path / RUNNER)]
-    words = [*program, *arguments(options)]
+    words = [*_program(ui, bundle, python=runner == "python"), *arguments(options)]
     if ui.json:
         return _as_json(ui, words, bundle.path, from_stdin=options.get("file") == "-")
     return proc.passthrough([*words, *(["-q"] if ui.verbosity < 0 else [])])
+
+
+def _program(ui: Ui, bundle: Bundle, *, python: bool) -> list[str]:
+    """What runs the bundle on this machine: itself, Python, or the emulator that it needs here."""
+    target, program = bundle.manifest["target"], str(bundle.binary)
+    foreign = parse_arch(os.uname().machine) != target["arch"]
+    if python and foreign:
+        text = f"a library for {target['arch']} cannot be loaded here"
+        raise UsageError("E_USAGE", "--runner", text, hint="leave out --runner: the program can be emulated")
+    if python:
+        return [sys.executable, str(bundle.path / RUNNER)]
+    if not foreign:
+        return [program]
+    prefix = emulator.require(target["arch"], target.get("emulator_cpu"))
+    cpu = f" as {prefix[-1]}" if len(prefix) > 1 else ""
+    ui.note(f"emulated: QEMU stands in for {target['arch']}{cpu}; the text is right, the speed means nothing")
+    return [*prefix, program]
 
 
 def arguments(options: Mapping[str, object]) -> list[str]:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, cast
 
 from nanobuild.errors import ToolError, UsageError, quoted
-from nanobuild.isa import Arch, Compiler
+from nanobuild.isa import Arch, Compiler, load_isa
 
 _MODULES: tuple[Compiler, ...] = ("zig", "clang", "gcc")
+PINNED = "0.17.1"  # of the ziglang package, as in pyproject.toml
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,15 +22,16 @@ class Found:
 
     name: Compiler
     argv: tuple[str, ...]
-    version: str  # one line; part of every cache key
+    version: str  # one line, with the machine it builds for; part of every cache key
+    major: int
     env: Mapping[str, str]
 
 
 class Toolchain(Protocol):
     """What compile.py needs to know about a compiler."""
 
-    def find(self, arch: str, cc: str | None) -> Found | None:
-        """The compiler for `arch` on this machine (`cc`: a particular program), or None."""
+    def find(self, name: str, arch: Arch, cc: str | None) -> Iterable[Found]:
+        """Those of this machine that build for the architecture `name`, best first (`cc`: a particular program)."""
 
     def target_flags(self, arch: Arch, *, shared: bool) -> tuple[str, ...]:
         """Options for every compile and link: which system the code is for."""
@@ -44,19 +46,34 @@ class Toolchain(Protocol):
         """Told after a link for this target went well."""
 
 
-def load(name: str) -> Toolchain:
-    """A compiler's module by name. Raises UsageError E_TOOLCHAIN."""
+def named(name: str) -> Compiler:
+    """A compiler by name. Raises UsageError E_TOOLCHAIN."""
     if name not in _MODULES:
         raise UsageError("E_TOOLCHAIN", "", f"found {quoted(name)}, allowed: {', '.join(_MODULES)}")
-    return cast(Toolchain, importlib.import_module(f"nanobuild.toolchains.{name}"))
+    return name
 
 
-def choose(arch: str, prefer: Sequence[Compiler], *, cc: str | None = None) -> tuple[Toolchain, Found]:
-    """The first compiler of `prefer` that is here. Raises ToolError E_TOOL_MISSING."""
+def load(name: Compiler) -> Toolchain:
+    """A compiler's module by name."""
+    return cast(Toolchain, importlib.import_module(f"nanobuild.toolchains.{named(name)}"))
+
+
+def choose(
+    arch: str, levels: Sequence[str], prefer: Sequence[Compiler], *, cc: str | None = None
+) -> tuple[Toolchain, Found]:
+    """The first compiler of `prefer` that is here and knows the levels. Raises ToolError E_TOOL_OLD, E_TOOL_MISSING."""
+    table, too_old = load_isa(), ""
+    row = table.arch(arch)
     for name in prefer:
         toolchain = load(name)
-        found = toolchain.find(arch, cc if cc and name in cc else None)
-        if found is not None:
-            return toolchain, found
-    hint = "python -m pip install ziglang==0.17.1" if "zig" in prefer else "install it, or choose zig"
+        for found in toolchain.find(arch, row, cc if cc and name in cc else None):
+            problem = table.too_old(levels, name, found.major)
+            if not problem:
+                return toolchain, found
+            too_old = too_old or f"{found.version}: {problem}"
+    if too_old:
+        raise ToolError("E_TOOL_OLD", arch, too_old, hint="zig builds all levels: leave out --toolchain")
+    hint = f"python -m pip install ziglang=={PINNED}"
+    if "zig" not in prefer:
+        hint = f"apt-get install {'clang ' if 'clang' in prefer else ''}{row.package}"
     raise ToolError("E_TOOL_MISSING", ", ".join(prefer), f"no compiler for {arch} was found", hint=hint)

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from nanobuild.isa import Arch
 from nanobuild.toolchains import Found, _native
 
 
-def find(arch: str, cc: str | None) -> Found | None:
-    """clang on PATH (or the program `cc`), if it compiles for `arch`."""
-    return _native.find("clang", arch, cc)
+def find(name: str, arch: Arch, cc: str | None) -> Iterator[Found]:
+    """clang on PATH (or the program `cc`); for another machine with --target and Debian's cross C library."""
+    return _native.find("clang", name, ("clang",), cc, f"--target={arch.clang}")
 
 
 def target_flags(arch: Arch, *, shared: bool) -> tuple[str, ...]:

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from nanobuild.isa import Arch
 from nanobuild.toolchains import Found, _native
 
 
-def find(arch: str, cc: str | None) -> Found | None:
-    """gcc on PATH (or the program `cc`), if it compiles for `arch`."""
-    return _native.find("gcc", arch, cc)
+def find(name: str, arch: Arch, cc: str | None) -> Iterator[Found]:
+    """gcc on PATH (or the program `cc`), or the cross compiler for the architecture."""
+    return _native.find("gcc", name, ("gcc", f"{arch.gcc}-gcc"), cc)
 
 
 def target_flags(arch: Arch, *, shared: bool) -> tuple[str, ...]:

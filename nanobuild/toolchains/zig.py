@@ -9,14 +9,13 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from nanobuild import proc, resources
 from nanobuild.errors import ToolError
 from nanobuild.isa import Arch
 from nanobuild.toolchains import Found
-
-PINNED = "0.17.1"
 
 
 def program() -> Path | None:
@@ -50,13 +49,12 @@ def version(zig: Path) -> str:
     return proc.run([zig, "version"], env=environment(), timeout=60).stdout.decode("ascii", "replace").strip()
 
 
-def find(arch: str, cc: str | None) -> Found | None:
+def find(name: str, arch: Arch, cc: str | None) -> Iterator[Found]:
     """zig builds for every architecture; `cc` is for other compilers."""
-    del arch, cc
+    del name, arch, cc
     zig = program()
-    if zig is None:
-        return None
-    return Found(name="zig", argv=(str(zig), "cc"), version=f"zig {version(zig)}", env=environment())
+    if zig is not None:
+        yield Found(name="zig", argv=(str(zig), "cc"), version=f"zig {version(zig)}", major=0, env=environment())
 
 
 def target_flags(arch: Arch, *, shared: bool) -> tuple[str, ...]:
@@ -72,7 +70,8 @@ def link_flags(*, shared: bool) -> tuple[str, ...]:
 def first_use(found: Found, arch: Arch, *, shared: bool) -> str:
     """zig compiles the C library at the first link for a target; a stamp in the cache remembers that it did."""
     target = arch.zig_shared if shared else arch.zig_static
-    return "" if _stamp(found, target).exists() else f"building the C library for {target}, once: about half a minute"
+    how_long = "a few seconds" if shared else "about half a minute"
+    return "" if _stamp(found, target).exists() else f"building the C library for {target}, once: {how_long}"
 
 
 def linked(found: Found, arch: Arch, *, shared: bool) -> None:

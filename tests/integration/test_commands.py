@@ -90,9 +90,11 @@ def test_several_targets_and_force(nb: Run, llama: Path, tmp_path: Path) -> None
     code, _, err = nb("build", quantized, "-o", out, "-t", "generic-x86_64", "-t", "i5-1135g7")
     assert code == 0, err
     assert sorted(p.name for p in out.iterdir()) == ["generic-x86_64", "i5-1135g7"]
-    code, _, err = nb("build", quantized, "-o", tmp_path / "pi", "-t", "rpi4")
+    board = tmp_path / "board.yaml"
+    board.write_text("version: 1\nname: board\narch: aarch64\ntoolchain:\n  prefer: [gcc]\n  cc: no-such-gcc\n")
+    code, _, err = nb("build", quantized, "-o", tmp_path / "pi", "-t", board)
     assert code == 6
-    assert "E_TARGET" in err
+    assert "E_TOOL_MISSING" in err
     assert not (tmp_path / "pi").exists()
 
 

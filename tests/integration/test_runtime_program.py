@@ -328,8 +328,7 @@ def test_show_and_bench_print_json(bundle: Path) -> None:
     assert json.loads(shown["meta"])["family"] == "llama"
     assert b"layers.1.down" in run(bundle, "--show")[1]
     said = json.loads(run(bundle, "--bench", "--bench-prefill", 20, "--bench-decode", 5, "--reps", 2, "-t", 1)[1])
-    assert len(said["prefill"]["seconds"]) == len(said["decode"]["seconds"]) == len(said["read_gb_s"]) == 2
-    assert min(said["peak_gop_s"]) > 0
+    assert len(said["prefill"]["seconds"]) == len(said["decode"]["seconds"]) == 2
     assert run(bundle, "--bench", "--bench-prefill", 20_000)[0] == 2
     assert json.loads(run(bundle, "--bandwidth", "--reps", 1)[1])["read_best_gb_s"] > 0
 

@@ -46,7 +46,7 @@ def test_this_machine() -> None:
 def test_the_packages_are_those_of_the_project() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     block = text.split("\ndependencies = [")[1].split("]")[0]
-    wanted = {name: spec for name, spec in re.findall(r'"([a-z0-9]+)([^"]*)"', block) if name != "ziglang"}
+    wanted = {name: spec for name, spec in re.findall(r'"([a-z0-9-]+)([^";]*)[^"]*"', block) if name != "ziglang"}
     stated = {}
     for name, (low, below) in doctor.NEEDED.items():
         stated[name] = f">={doctor._dotted(low)}" + (f",<{doctor._dotted(below)}" if below else "")
@@ -117,7 +117,24 @@ def test_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     assert answer["checks"][1] == {"name": "c", "status": "fail", "found": "z", "fix": "mend that"}
 
 
-def test_machines_that_cannot_build(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = os.uname()
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "uname", lambda: type(names)(("Linux", "n", "r", "v", "aarch64")))
-    assert found()["machine"].status == "fail"
+    checks = found()
+    assert checks["machine"].status == "ok"
+    assert checks["emulators"].found == "no qemu-x86_64, qemu-riscv64"
+    assert checks["emulators"].fix.startswith("apt-get install qemu-user-static ")
+    monkeypatch.setattr(os, "uname", lambda: type(names)(("Linux", "n", "r", "v", "sparc64")))
+    assert found()["machine"].status == "warn"
+
+
+def test_compilers_are_listed_with_what_they_build_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert found()["other compilers"].found == "none but zig, which is enough"
+    tool = tmp_path / "aarch64-linux-gnu-gcc"
+    tool.write_text(
+        "#!/bin/sh\ncase $1 in -dumpmachine) echo aarch64-linux-gnu ;; -dumpversion) echo 12 ;; *) echo /c.a ;; esac\n"
+    )
+    tool.chmod(0o755)
+    assert found()["other compilers"].found == "gcc 12 for arm64"

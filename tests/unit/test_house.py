@@ -21,11 +21,13 @@ KERNELS = ROOT / "kernels"
 # Level of every module or sub-package; imports stay on a level or point down. A new module gets its place here.
 LEVELS = {
     0: "errors spec data progress archs plainyaml",
-    1: "isa schema convert proc resources publish jsonstrict rawfile hostcpu hostfiles hostinfo",
-    2: "detect platforms recipes formats packing checkpoint safetensors_file gguf_file gguf_blocks families tokenizers"
-    " chat templates modelfile reference sampler",
-    3: "quantize quantized synthetic kernelset compile toolchains fetch floatmodel runner llm",
-    4: "pipeline bundle verify bench evaluate doctor",
+    1: "isa schema convert proc resources publish jsonstrict rawfile hostcpu hostfiles hostinfo isaclasses",
+    2: "detect emulator platforms recipes formats packing checkpoint safetensors_file gguf_file gguf_blocks families"
+    " tokenizers"
+    " chat templates modelfile reference sampler isaproof",
+    3: "quantize quantized synthetic synthetic_gguf conditions measures"
+    " kernelset compile toolchains fetch floatmodel runner llm",
+    4: "pipeline bundle verify bench whole peers evaluate doctor",
     5: "ui entry commands",
     6: "cli",
     7: "__main__ __init__",
@@ -39,6 +41,7 @@ ONE_DOOR = {
     "rich": {"ui"},
     "subprocess": {"proc"},
     "yaml": {"schema"},
+    "iced_x86": {"isaclasses"},
     "tokenizers": set(),
     "sentencepiece": set(),
     "gguf": set(),

@@ -122,7 +122,8 @@ def test_vector_files_refuse_other_flags() -> None:
                 seen |= names
                 texts += [(KERNELS / name).read_text() for name in names]
             assert any(
-                re.search(rf"^#ifndef __{GUARDS.get(level, level.upper())}(?:__)?\n#error", text, re.M) for text in texts
+                re.search(rf"^#ifndef __{GUARDS.get(level, level.upper())}(?:__)?\n#error", text, re.M)
+                for text in texts
             ), path.name
 
 

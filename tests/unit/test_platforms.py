@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,12 @@ def test_shipped_profiles(name: str) -> None:
     assert platform.title
     assert platform.levels[0] == "scalar"
     assert platform.arch in SYNONYMS
-    if not name.startswith("generic-"):
+    assert set(platform.floor) <= set(platform.levels)
+    assert platform.emulator_cpu
+    if name.startswith("generic-"):
+        own = [key for key, level in isa.load_isa().levels.items() if level.arch in (None, platform.arch)]
+        assert (list(platform.levels), platform.floor) == (own, ("scalar",)), "a fat program: everything, and no floor"
+    else:
         assert platform.soc
         assert platform.source
         assert platform.cores
@@ -49,7 +55,7 @@ def test_shipped_profiles(name: str) -> None:
 def test_list_begins_with_the_generic_ones() -> None:
     names = platforms.list_platforms()
     assert names[:3] == ["generic-arm64", "generic-riscv64", "generic-x86_64"]
-    assert {"rpi4", "rpi5", "rk3588", "visionfive2", "d1", "i5-1135g7"} <= set(names)
+    assert {"rpi4", "rpi5", "rk3588", "visionfive2", "d1", "bananapi-f3", "i5-1135g7"} <= set(names)
     assert "isa" not in names
 
 
@@ -83,7 +89,7 @@ def test_extends_merges(tmp_path: Path) -> None:
     board = platforms.load_platform(tmp_path / "board.yaml")
     assert (board.name, board.title, board.arch, board.cores) == ("board", "", "x86_64", 2)
     assert board.cache == {"l1d": 32 << 10, "l2": 2 << 20}
-    assert board.levels == ("scalar", "avx2", "avx512vnni")
+    assert board.levels == ("scalar", "sse41", "avx2", "avxvnni", "avx512vnni")
     assert board.toolchains == ("zig", "clang", "gcc")
     assert board.cflags == ("-O2",)
     assert board.ram_bytes == 64 << 20
@@ -111,10 +117,11 @@ def test_a_circle_of_two_and_a_long_chain(tmp_path: Path) -> None:
 
 def test_levels_bring_what_they_imply(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
-    path.write_text("version: 1\nname: p\narch: amd64\nlevels: [avx512vnni]\n")
+    path.write_text("version: 1\nname: p\narch: amd64\nlevels: [avx512vnni]\nfloor: avx2\n")
     platform = platforms.load_platform(path)
     assert platform.arch == "x86_64"
-    assert platform.levels == ("scalar", "avx2", "avx512vnni")
+    assert platform.levels == ("scalar", "sse41", "avx2", "avx512vnni")
+    assert platform.floor == ("scalar", "sse41", "avx2")
 
 
 def test_unknown_names_and_native() -> None:
@@ -126,26 +133,72 @@ def test_unknown_names_and_native() -> None:
     assert native.name in platforms.list_platforms()
 
 
-def test_only_x86_64_can_be_built_for() -> None:
-    assert platforms.load_platform("generic-x86_64").buildable
-    assert not platforms.load_platform("rpi4").buildable
-    with pytest.raises(ToolError, match="this version builds for x86_64 only") as caught:
-        isa.load_isa().arch("arm64")
+def test_what_can_be_built_for() -> None:
+    assert all(platforms.load_platform(name).buildable for name in platforms.list_platforms())
+    with pytest.raises(ToolError, match="this version builds for x86_64, arm64, riscv64 only") as caught:
+        isa.load_isa().arch("sparc")
     assert caught.value.code == "E_TARGET"
     assert caught.value.exit_code == 6
 
 
+def test_the_default_is_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = os.uname()
+    for machine, expected in (
+        ("aarch64", "generic-arm64"),
+        ("riscv64", "generic-riscv64"),
+        ("amd64", "generic-x86_64"),
+    ):
+        monkeypatch.setattr(os, "uname", lambda machine=machine: type(names)(("Linux", "n", "r", "v", machine)))
+        assert platforms.default_platform() == expected
+    monkeypatch.setattr(os, "uname", lambda: type(names)(("Linux", "n", "r", "v", "sparc64")))
+    with pytest.raises(ToolError, match="this version builds for"):
+        platforms.default_platform()
+
+
+# what a level's flags have to name, beside its own needs: names of compilers differ from those of /proc/cpuinfo, and
+# some features bring others along
+FLAG_WORDS = {
+    "sse41": {"sse4.1"},
+    "avx2": {"avx2", "f16c"},
+    "avxvnni": {"avx2", "f16c", "avxvnni"},
+    "avx512vnni": {"avx2", "f16c", "avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512vnni"},
+    "neon": set(),
+    "dotprod": {"dotprod"},
+    "i8mm": {"dotprod", "i8mm"},
+    "rvv": {"v"},
+}
+
+
 def test_isa_rows() -> None:
     table = isa.load_isa()
-    for name, level in table.levels.items():
-        for arch in [level.arch] if level.arch else list(table.arches):
-            for compiler in ("zig", "clang", "gcc"):
-                flags = table.flags(arch, name, compiler)
-                assert flags
-                assert all(flag.startswith("-m") for flag in flags)
-                if level.needs:
-                    squeezed = "".join(flags).replace("_", "")
-                    assert all(need.replace("_", "") in squeezed for need in level.needs), (name, compiler)
+    assert set(table.levels) == {"scalar", *FLAG_WORDS}
+    for name, words in FLAG_WORDS.items():
+        level = table.levels[name]
+        assert level.arch
+        assert level.needs
+        for compiler in ("zig", "clang", "gcc"):
+            base, flags = table.arch(level.arch).base.of(compiler), table.flags(level.arch, name, compiler)
+            assert all(flag.startswith("-m") for flag in flags)
+            joined = " ".join(flags).replace(" -m", "+").replace("sse4_1", "sse4.1").replace("rv64gcv", "rv64gc+v")
+            assert set(joined.split("+")[1:]) == words, (name, compiler)
+            assert joined.split("+")[0] in (*base, "-march=armv8.2-a"), (name, compiler)
+
+
+def test_no_flag_is_for_the_machine_that_builds() -> None:
+    for path in SHIPPED:
+        assert "native" not in path.read_text(), path.name
+    root = Path(isa.__file__).parents[1]
+    word = "march=" + "native"
+    for folder in ("nanobuild", "kernels", "scripts", ".ci"):
+        for path in (root / folder).rglob("*"):
+            if path.is_file() and path.suffix in (".py", ".c", ".h", ".sh", ".def", ".yaml", ""):
+                assert word not in path.read_text(errors="replace"), path
+
+
+@pytest.mark.parametrize(("compiler", "major", "old"), [("gcc", 13, True), ("gcc", 14, False), ("zig", 0, False)])
+def test_minimum_versions(compiler: isa.Compiler, major: int, old: bool) -> None:
+    said = isa.load_isa().too_old(("scalar", "rvv"), compiler, major)
+    assert said == ("rvv needs gcc 14 or newer, this is 13" if old else "")
 
 
 @pytest.mark.parametrize(
