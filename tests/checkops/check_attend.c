@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * attend: both cache types, 1 to 9 heads that share it, 1 to 10 tokens, head sizes 16 to 256 (24 too), ranges that start
+ * attend: both cache types, 1 to 9 heads that share it, 1 to 16 tokens, head sizes 16 to 256 (24 too), ranges that start
  * and end anywhere inside a multiple of 256, windows, capped scores. */
 #include "checkops.h"
 
@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct nb_kv cache(struct check *c, uint32_t type, uint32_t head_dim, uint32_t positions, enum fill fill) {
+/* Keys are `fill`, values FILL_NORMAL except those of the positions that `wild` picks with a chance of one in four. */
+static struct nb_kv cache(struct check *c, uint32_t type, uint32_t head_dim, uint32_t positions, enum fill fill, int wild) {
     const size_t size = (size_t)positions * head_dim * (type == NB_KV_F16 ? 2 : 1),
                  scales = type == NB_KV_F16 ? 0 : positions * sizeof(float);
     struct nb_kv kv = {.k = check_buffer(c, size), .v = check_buffer(c, size), .type = type, .head_dim = head_dim};
@@ -16,7 +17,7 @@ static struct nb_kv cache(struct check *c, uint32_t type, uint32_t head_dim, uin
     float k[256], v[256];
     for (uint32_t p = 0; p < positions; p++) {
         check_fill(c, k, head_dim, fill);
-        check_fill(c, v, head_dim, check_below(c, 4) ? FILL_NORMAL : FILL_RANGE);
+        check_fill(c, v, head_dim, wild && check_below(c, 4) == 0 ? FILL_RANGE : FILL_NORMAL);
         for (uint32_t i = 0; i < head_dim; i++) { /* past 65504 lie infinity and NaN, for which no kernel promises bits */
             k[i] = k[i] > 65504 ? 65504 : k[i] < -65504 ? -65504 : k[i];
             v[i] = v[i] > 65504 ? 65504 : v[i] < -65504 ? -65504 : v[i];
@@ -34,7 +35,7 @@ struct shape {
 
 static void one(struct check *c, const struct shape *s, enum fill fill) {
     const uint32_t end = s->base + s->span, count = s->tokens * s->heads;
-    const struct nb_kv kv = cache(c, s->type, s->head_dim, end, fill);
+    const struct nb_kv kv = cache(c, s->type, s->head_dim, end, fill, 1);
     const size_t ldq = (size_t)(s->heads + check_below(c, 2)) * s->head_dim,
                  ldo = (size_t)(s->heads + check_below(c, 2)) * s->head_dim;
     const size_t q_size = (s->tokens - 1) * ldq + (size_t)s->heads * s->head_dim;
@@ -78,7 +79,7 @@ static void one(struct check *c, const struct shape *s, enum fill fill) {
 }
 
 static void check(struct check *c) {
-    static const uint32_t dims[] = {16, 24, 32, 40, 64, 72, 80, 96, 128, 192, 256}, runs[] = {1, 1, 1, 2, 3, 4, 5, 8, 10};
+    static const uint32_t dims[] = {16, 24, 32, 40, 64, 72, 80, 96, 128, 192, 256}, runs[] = {1, 1, 1, 2, 3, 4, 5, 8, 10, 16};
     for (unsigned i = 0; i < 6 * c->rounds; i++)
         for (uint32_t type = NB_KV_F16; type <= NB_KV_I8; type++)
             for (int fill = 0; fill < FILLS; fill++) {
@@ -87,7 +88,7 @@ static void check(struct check *c) {
                 s.head_dim = check_pick(c, dims, sizeof dims / sizeof *dims);
                 s.base = (check_below(c, 8) ? 0 : NB_RANGE) + (check_below(c, 2) ? check_below(c, 100) : 0);
                 s.span = 1 + check_below(c, 60);
-                s.window = check_below(c, 3) ? NB_RANGE : 1 + check_below(c, 40);
+                s.window = check_below(c, 2) ? NB_RANGE : 1 + check_below(c, check_below(c, 2) ? 4 : 40);
                 one(c, &s, (enum fill)fill);
             }
     for (uint32_t type = NB_KV_F16; type <= NB_KV_I8; type++)
@@ -115,7 +116,7 @@ static void bench_one(const struct nb_hal *hal, uint32_t type, uint32_t heads, u
     static struct job j;
     struct check c = {.want = hal, .have = hal, .state = 1};
     j.fn = type == NB_KV_F16 ? hal->attend_f16 : hal->attend_i8;
-    j.kv = cache(&c, type, head_dim, NB_RANGE, FILL_NORMAL);
+    j.kv = cache(&c, type, head_dim, NB_RANGE, FILL_NORMAL, 0);
     const size_t ld = (size_t)heads * head_dim;
     j.a = (struct nb_attention){.q = j.q,
                                 .ldq = ld,
@@ -135,8 +136,8 @@ static void bench_one(const struct nb_hal *hal, uint32_t type, uint32_t heads, u
     snprintf(what, sizeof what, "%u head%s of %u, %u token%s, 256 positions", heads, heads == 1 ? "" : "s", head_dim, tokens,
              tokens == 1 ? "" : "s");
     bench_row(type == NB_KV_F16 ? hal->attend_f16_name : hal->attend_i8_name, what,
-              tokens == 1 ? (type == NB_KV_F16 ? 4.0 : 2.0) * NB_RANGE * head_dim : 0, 4.0 * NB_RANGE * (double)(ld * tokens),
-              run, &j);
+              tokens == 1 ? (type == NB_KV_F16 ? 4.0 : 2.0) * (double)NB_RANGE * head_dim : 0,
+              4.0 * (double)NB_RANGE * (double)(ld * tokens), LIMIT_NONE, run, &j);
     check_free_all(&c);
 }
 

@@ -42,9 +42,9 @@ static void bench(const struct nb_hal *hal) {
     check_fill(&c, j.gate, 2048, FILL_NORMAL);
     check_fill(&c, j.up, 2048, FILL_NORMAL);
     j.fn = hal->silu_mul;
-    bench_row(hal->silu_mul_name, "2048, in L1", sizeof j.gate, 0, run, &j);
+    bench_row(hal->silu_mul_name, "2048, in L1", sizeof j.gate, 0, LIMIT_NONE, run, &j);
     j.fn = hal->gelu_mul;
-    bench_row(hal->gelu_mul_name, "2048, in L1", sizeof j.gate, 0, run, &j);
+    bench_row(hal->gelu_mul_name, "2048, in L1", sizeof j.gate, 0, LIMIT_NONE, run, &j);
 }
 
 const struct check_op check_gated = {"gated", check, bench};

@@ -106,7 +106,7 @@ static void one(struct check *c, enum nb_format format, uint32_t rows, uint32_t 
 
 static void check(struct check *c) {
     static const uint32_t cols[] = {1, 15, 16, 17, 31, 32, 33, 48, 64, 96, 100, 128, 160, 272, 576, 1048},
-                          some[] = {1, 2, 5, 8, 9, 12, 15, 16, 17, 20, 24, 25, 28, 32, 33, 50};
+                          some[] = {1, 2, 5, 8, 9, 12, 15, 16, 17, 20, 24, 25, 28, 32, 33, 50, 65, 130};
     for (int format = NB_F32 + 1; format < NB_FORMATS; format++) {
         for (unsigned i = 0; i < 6 * c->rounds; i++) {
             one(c, (enum nb_format)format, 1 + check_below(c, 90), check_pick(c, cols, COUNT(cols)), 1 + check_below(c, 3), 1);
@@ -140,7 +140,7 @@ static void bench_one(const struct nb_hal *hal, enum nb_format format, uint32_t 
     char what[64];
     snprintf(what, sizeof what, "%u x 4096, %u token%s", rows, tokens, tokens == 1 ? "" : "s");
     bench_row(name_of(hal, format, tile), what, tile == 1 ? (double)(p.w.panel_stride * p.w.panels) : 0,
-              2.0 * rows * 4096 * tokens, run, &p);
+              2.0 * rows * 4096 * tokens, tile == 1 ? LIMIT_READ : LIMIT_STEPS, run, &p);
     free(p.y);
     check_free_all(&c);
 }

@@ -57,7 +57,7 @@ static void bench(const struct nb_hal *hal) {
     j.fn = hal->quantize;
     j.a = (struct nb_act){q, scale, bias, 128, 1, 1};
     check_fill(&c, j.x, 4096, FILL_NORMAL);
-    bench_row(hal->quantize_name, "4096, in L1", sizeof j.x, 0, run, &j);
+    bench_row(hal->quantize_name, "4096, in L1", sizeof j.x, 0, LIMIT_NONE, run, &j);
 }
 
 const struct check_op check_quantize = {"quantize", check, bench};

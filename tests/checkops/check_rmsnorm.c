@@ -38,7 +38,7 @@ static void bench(const struct nb_hal *hal) {
     j.fn = hal->rmsnorm;
     check_fill(&c, j.x, 4096, FILL_NORMAL);
     check_fill(&c, j.w, 4096, FILL_NORMAL);
-    bench_row(hal->rmsnorm_name, "4096, in L1", sizeof j.x, 0, run, &j);
+    bench_row(hal->rmsnorm_name, "4096, in L1", sizeof j.x, 0, LIMIT_NONE, run, &j);
 }
 
 const struct check_op check_rmsnorm = {"rmsnorm", check, bench};

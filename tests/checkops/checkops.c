@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 static const struct check_op *const ops[] = {&check_matmul, &check_quantize, &check_rmsnorm,  &check_rope,   &check_gated,
@@ -120,43 +119,13 @@ void check_same(struct check *c, const char *what, const void *have, const void 
     if (c->failures++ < 20) printf("FAIL %s: %s: %s[%zu] is %08x, not %08x\n", c->kernel, c->about, what, at / element, h, w);
 }
 
-double bench_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#ifdef __x86_64__
+#define ANY_STACK __attribute__((force_align_arg_pointer)) /* QEMU 7.2 calls handlers with a stack that is off by 8 */
+#else
+#define ANY_STACK
+#endif
 
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-void bench_row(const char *kernel, const char *what, double bytes, double operations, void (*fn)(void *), void *context) {
-    double rate[64];
-    size_t n = 0;
-    fn(context);
-    const double start = bench_seconds();
-    do {
-        const double t0 = bench_seconds();
-        unsigned times = 0;
-        double t;
-        do {
-            fn(context);
-            times++;
-            t = bench_seconds() - t0;
-        } while (t < 0.01);
-        rate[n++] = times / t;
-    } while (n < 5 || (n < 64 && bench_seconds() - start < 0.35));
-    qsort(rate, n, sizeof *rate, by_value);
-    const double low = rate[0] * 1e-9, mid = rate[n / 2] * 1e-9, high = rate[n - 1] * 1e-9;
-    printf("%-50s %-36s", kernel, what);
-    if (bytes > 0) printf("  %6.2f / %6.2f / %6.2f GB/s", bytes * low, bytes * mid, bytes * high);
-    if (operations > 0) printf("  %6.1f / %6.1f / %6.1f Gop/s", operations * low, operations * mid, operations * high);
-    printf("\n");
-    fflush(stdout);
-}
-
-static void on_signal(int number) {
+ANY_STACK static void on_signal(int number) {
     char line[400];
     const int n = snprintf(line, sizeof line, "FAIL %s: %s: %s\n", running ? running->kernel : "?",
                            running ? running->about : "?", number == SIGILL ? "illegal instruction" : "bad memory access");
@@ -205,31 +174,9 @@ static int run_checks(uint32_t isa, const char *only, uint64_t seed, unsigned ro
     return failed;
 }
 
-static void roof(void *context) {
-    const uint64_t *x = *(uint64_t **)context;
-    uint64_t sum = 0;
-    for (size_t i = 0; i < (size_t)1 << 24; i++) sum += x[i];
-    __asm__ volatile("" : : "r"(sum));
-}
-
-#ifdef __x86_64__
-/* What one core can do of the AVX2 kernels' step (a broadcast, vpmaddubsw, vpmaddwd, vpaddd) when nothing else is in the
- * way. On a shared host it is half of what the manual says, so a figure without it beside it means little. */
-static void step_roof(void *context) {
-#define STEP(n)                                                                                                                  \
-    "vpbroadcastd 4*" #n "(%0), %%ymm8\n vpmaddubsw %%ymm8, %%ymm9, %%ymm8\n vpmaddwd %%ymm8, "                                  \
-    "%%ymm9, %%ymm8\n vpaddd %%ymm8, %%ymm" #n ", %%ymm" #n "\n"
-    for (int i = 0; i < 10000; i++)
-        __asm__ volatile(STEP(0) STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7)
-                         :
-                         : "r"(context)
-                         : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9");
-}
-#endif
-
 static int usage(void) {
-    fputs("usage: checkops [--list] [--expect LEVEL] [--isa LEVELS] [--op NAME] "
-          "[--seed N] [--rounds N] [--bench]\n",
+    fputs("usage: checkops [--list] [--expect LEVEL] [--isa LEVELS] [--whole] [--op NAME] [--seed N] [--rounds N] [--bench]\n"
+          "--isa does not ask the CPU; --whole: these levels together, not every subset of them\n",
           stderr);
     return 2;
 }
@@ -238,12 +185,13 @@ int main(int argc, char **argv) {
     uint32_t isa = nb_cpu_isa();
     uint64_t seed = 1;
     unsigned rounds = 8;
-    int list = 0, bench = 0;
+    int list = 0, bench = 0, whole = 0;
     const char *expect = NULL, *only = NULL;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (!strcmp(argv[i], "--list")) list = 1;
         else if (!strcmp(argv[i], "--bench")) bench = 1;
+        else if (!strcmp(argv[i], "--whole")) whole = 1;
         else if (!value) return usage();
         else if (!strcmp(argv[i], "--expect")) expect = argv[++i];
         else if (!strcmp(argv[i], "--op")) only = argv[++i];
@@ -252,6 +200,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(argv[i], "--isa") && nb_isa_parse(value, &isa)) i++;
         else return usage();
     }
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* what was printed is seen, whatever a kernel does */
     struct nb_hal hal;
     nb_hal_init(&hal, isa);
     printf("checkops: isa %s, seed %llu\n", nb_isa_name(hal.isa), (unsigned long long)seed);
@@ -262,16 +211,7 @@ int main(int argc, char **argv) {
     }
     if (list) return 0;
     if (bench) {
-        uint64_t *big = malloc((size_t)1 << 27);
-        if (!big) return 4;
-        memset(big, 1, (size_t)1 << 27);
-        bench_row("roof", "read 128 MiB", 0x1p27, 0, roof, &big);
-        free(big);
-#ifdef __x86_64__
-        static int32_t operands[8];
-        if (nb_cpu_isa() & NB_ISA_AVX2)
-            bench_row("roof", "AVX2 int8 steps in registers", 0, 64.0 * 8 * 10000, step_roof, operands);
-#endif
+        bench_limits(&hal);
         for (size_t i = 0; i < OPS; i++)
             if (ops[i]->bench && (!only || !strcmp(only, ops[i]->name))) ops[i]->bench(&hal);
         return 0;
@@ -280,7 +220,7 @@ int main(int argc, char **argv) {
     signal(SIGSEGV, on_signal);
     signal(SIGBUS, on_signal);
     int failed = 0;
-    uint32_t subset = 0;
+    uint32_t subset = whole ? hal.isa : 0;
     do {
         failed |= run_checks(subset, only, seed, rounds);
         subset = (subset - hal.isa) & hal.isa; /* the next subset of the mask; 0 again after the last */

@@ -38,9 +38,15 @@ const char *check_fill_name(enum fill fill);
 void check_begin(struct check *c, const char *kernel, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void check_same(struct check *c, const char *what, const void *have, const void *want, size_t size, size_t element);
 
-/* Times fn(context) for about a third of a second in at least five runs; units per second: minimum, median, maximum. */
-void bench_row(const char *kernel, const char *what, double bytes, double operations, void (*fn)(void *), void *context);
-double bench_seconds(void);
+/* What a kernel could reach at most: reading memory, or int8 products from registers at its level. */
+enum limit { LIMIT_NONE, LIMIT_READ, LIMIT_STEPS, LIMITS };
+
+/* Measures the limits of this machine and of the level in use, and prints them. */
+void bench_limits(const struct nb_hal *hal);
+/* Times fn(context) for about a third of a second in at least five runs; units per second: minimum, median, maximum, and what
+ * the median is of a limit measured before. Returns the median of calls per second. */
+double bench_row(const char *kernel, const char *what, double bytes, double operations, enum limit limit, void (*fn)(void *),
+                 void *context);
 
 struct check_op {
     const char *name;

@@ -25,6 +25,7 @@ NB_INLINE void gemv(const struct nb_mat *w, const struct nb_act *a, float *y, si
             const uint8_t *group_scale = panel + 2 * NB_PANEL;
             const int8_t *q = a->q + t * blocks * NB_BLOCK;
             float32x4_t acc[4] = {vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)};
+            for (size_t line = 0; line < w->code_offset; line += 64) __builtin_prefetch(panel + AHEAD + line);
             for (size_t b = 0; b < blocks; b++, codes += bytes, q += NB_BLOCK) {
                 NB_UNROLL
                 for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(codes + AHEAD + line);

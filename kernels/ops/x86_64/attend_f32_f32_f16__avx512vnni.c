@@ -1,53 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Attention over one range of half-float keys and values, AVX-512 (contract in hal.h).
- * One register is the 16 virtual lanes of a dot product; up to four heads share a converted key, a single head takes
- * four keys at a time. Needs: head_dim a multiple of 16 (else the scalar kernel runs). */
-#include "ops/x86_64/attend_avx512.h"
+ * Attention over one range of half-float keys and values, AVX-512 (contract in hal.h; plan and count in attend_run.h).
+ * Keys are turned sixteen positions by sixteen channels at a time: 24 shuffles in 128-bit parts, 8 that put the parts in order.
+ * Needs: head_dim a multiple of 16 up to NB_DEEPEST (else the scalar kernel runs). */
+#include "ops/x86_64/attend_vec_avx512.h"
+#include "ops/x86_64/attend_f16.h"
 
-/* scores of `heads` heads (constant) for keys k[0..keys), heads * keys <= 4 */
-NB_INLINE void dots(float *scores, const float *q, const uint16_t *k, uint32_t head_dim, float scale, int heads, int keys) {
-    __m512 acc[4];
-    NB_UNROLL
-    for (int d = 0; d < 4; d++) acc[d] = _mm512_setzero_ps();
-    for (uint32_t i = 0; i < head_dim; i += NB_LANES) {
+NB_INLINE void nb_turn(struct nb_keys *to, const uint16_t *const *row, uint32_t half, uint32_t head_dim) {
+    for (uint32_t c = 0; c < head_dim; c += 16) {
+        __m512i r[8], pair[8], quad[8];
         NB_UNROLL
-        for (int p = 0; p < keys; p++) {
-            const __m512 key = nb_halves16(k + (size_t)p * head_dim + i);
-            NB_UNROLL
-            for (int h = 0; h < heads; h++)
-                acc[h * keys + p] =
-                    _mm512_add_ps(acc[h * keys + p], _mm512_mul_ps(_mm512_loadu_ps(q + (size_t)h * head_dim + i), key));
+        for (int i = 0; i < 8; i++) /* positions i and i + 8 */
+            r[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(row[i] + c))),
+                                      _mm256_loadu_si256((const __m256i *)(row[i + 8] + c)), 1);
+        NB_UNROLL
+        for (int i = 0; i < 4; i++) { /* channels 0..3 of positions 2i and 2i + 1, then channels 4..7 */
+            pair[i] = _mm512_unpacklo_epi16(r[2 * i], r[2 * i + 1]);
+            pair[4 + i] = _mm512_unpackhi_epi16(r[2 * i], r[2 * i + 1]);
+        }
+        NB_UNROLL
+        for (int i = 0; i < 8; i += 4) { /* channels i, i + 1 of positions 0..3 and of 4..7, then i + 2, i + 3 */
+            quad[i] = _mm512_unpacklo_epi32(pair[i], pair[i + 1]);
+            quad[i + 1] = _mm512_unpacklo_epi32(pair[i + 2], pair[i + 3]);
+            quad[i + 2] = _mm512_unpackhi_epi32(pair[i], pair[i + 1]);
+            quad[i + 3] = _mm512_unpackhi_epi32(pair[i + 2], pair[i + 3]);
+        }
+        NB_UNROLL
+        for (uint32_t i = 0; i < 8; i += 2) { /* parts: channel, channel + 8, again for positions from 8 on */
+            const __m512i even = _mm512_unpacklo_epi64(quad[i], quad[i + 1]), odd = _mm512_unpackhi_epi64(quad[i], quad[i + 1]);
+            _mm512_storeu_si512(to->of[c / 2 + i][half], _mm512_shuffle_i32x4(even, even, 0xd8));
+            _mm512_storeu_si512(to->of[c / 2 + i + 1][half], _mm512_shuffle_i32x4(odd, odd, 0xd8));
         }
     }
-    const __m128 a = nb_fold_to4(acc[0]), b = nb_fold_to4(acc[1]), c = nb_fold_to4(acc[2]), d = nb_fold_to4(acc[3]);
-    const __m128 ab = _mm_add_ps(_mm_movelh_ps(a, b), _mm_movehl_ps(b, a)),
-                 cd = _mm_add_ps(_mm_movelh_ps(c, d), _mm_movehl_ps(d, c));
-    float four[4];
-    _mm_storeu_ps(four, _mm_mul_ps(_mm_add_ps(_mm_shuffle_ps(ab, cd, 0x88), _mm_shuffle_ps(ab, cd, 0xdd)), _mm_set1_ps(scale)));
-    NB_UNROLL
-    for (int h = 0; h < heads; h++) {
-        NB_UNROLL
-        for (int p = 0; p < keys; p++) scores[h * NB_RANGE + p] = four[h * keys + p];
-    }
-}
-
-NB_INLINE void attend(const float *q, const struct nb_kv *kv, uint32_t p0, uint32_t p1, float scale, float cap, float *scores,
-                      float *max, float *sum, float *out, int heads) {
-    const size_t n = kv->head_dim;
-    const uint16_t *k = (const uint16_t *)kv->k + p0 * n, *v = (const uint16_t *)kv->v + p0 * n;
-    const uint32_t keys = heads == 1 ? 4 : heads == 2 ? 2 : 1, count = p1 - p0;
-    uint32_t p = 0;
-    for (; p + keys <= count; p += keys) dots(scores + p, q, k + p * n, kv->head_dim, scale, heads, (int)keys);
-    for (; p < count; p++) dots(scores + p, q, k + p * n, kv->head_dim, scale, heads, 1);
-    for (int h = 0; h < heads; h++) max[h] = nb_exp_scores16(scores + h * NB_RANGE, p0, p1, cap, &sum[h]);
-    nb_weigh(out, scores, v, count, kv->head_dim, NB_KV_F16, heads);
 }
 
 nb_attend_fn nb_attend_f32_f32_f16__scalar, nb_attend_f32_f32_f16__avx512vnni;
 void nb_attend_f32_f32_f16__avx512vnni(const struct nb_kv *kv, const struct nb_attention *a) {
-    if (kv->head_dim % 16) {
-        nb_attend_f32_f32_f16__scalar(kv, a);
-        return;
-    }
-    NB_ATTEND_BY_FOUR(attend)
+    if (kv->head_dim % 16 || kv->head_dim > NB_DEEPEST) nb_attend_f32_f32_f16__scalar(kv, a);
+    else nb_attend_f16(kv, a);
 }

@@ -4,7 +4,8 @@
  * so that each broadcast of 4 activations serves both and two chains of float additions overlap.
  * 4 bits: vpshufb looks up value + 64 (1..127), unsigned for vpmaddubsw; -64 * sum(q) * group_scale is where the
  * int32 sum starts. 8 bits: |w| and q with w's sign. Group scales are the second factor of vpmaddwd, at no cost.
- * One token is bound by memory, so prefetch runs 4 KiB ahead, past the panel's end into the next panel.
+ * One token is bound by memory, so prefetch runs 4 KiB ahead, past the panel's end into the next panel; the lines of scales
+ * between two panels' codes count too: without them groups of 16 in rows of 576 read a quarter slower.
  * Needs: a->tile == 1, code_offset and panel_stride multiples of 64, values -64..63. */
 #include "ops/x86_64/avx2.h"
 
@@ -43,6 +44,8 @@ NB_INLINE void gemv(const struct nb_mat *w, const struct nb_act *a, float *y, si
             const uint8_t *panel = w->data + p * w->panel_stride, *codes = panel + w->code_offset;
             const int8_t *q = a->q + t * blocks * NB_BLOCK;
             __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+            for (size_t line = 0; line < w->code_offset; line += 64)
+                _mm_prefetch((const char *)panel + AHEAD + line, _MM_HINT_T0);
             for (size_t b = 0; b < blocks; b++, codes += bytes, q += NB_BLOCK) {
                 NB_UNROLL
                 for (size_t line = 0; line < bytes; line += 64) _mm_prefetch((const char *)codes + AHEAD + line, _MM_HINT_T0);
@@ -50,8 +53,7 @@ NB_INLINE void gemv(const struct nb_mat *w, const struct nb_act *a, float *y, si
                 const __m256 scale = _mm256_set1_ps(a->scale[t * blocks + b]);
                 /* -sum(q) as int16: all of it against the low copy of a group scale, or one of each half of the block */
                 __m256i minus = _mm256_setzero_si256();
-                if (bits == 4)
-                    minus = group == 16 ? nb_minus_sums8(q) : _mm256_set1_epi32(a->bias[t * blocks + b] >> 6 & 0xffff);
+                if (bits == 4) minus = group == 16 ? nb_minus_sums8(q) : _mm256_set1_epi32(a->bias[t * blocks + b] >> 6 & 0xffff);
                 NB_UNROLL
                 for (int half = 0; half < 2; half++) {
                     const __m256i low = nb_pairs8(scales + 8 * half);

@@ -10,11 +10,11 @@ void nb_quantize_q8b32_f32__avx2(struct nb_act *a, uint32_t token, uint32_t bloc
         const size_t e = ((size_t)(token / a->tile) * a->blocks + b) * a->tile + token % a->tile;
         const uint32_t at = b * NB_BLOCK;
         float tail[NB_BLOCK];
-        const float *from = tail;
-        if (at + NB_BLOCK <= n) {
-            from = x + at;
-        } else {
-            for (uint32_t i = 0; i < NB_BLOCK; i++) tail[i] = at + i < n ? x[at + i] : 0.0f;
+        const float *from = x + at;
+        if (at + NB_BLOCK > n) { /* copied: a loop would become masked loads, which QEMU 7 lets fault past the end of x */
+            memset(tail, 0, sizeof tail);
+            if (at < n) memcpy(tail, x + at, (n - at) * sizeof *tail);
+            from = tail;
         }
         __m256 v[4];
         NB_UNROLL

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Stands in for the compiler's <immintrin.h> in one test build: the AVX-512 kernels in portable C (SIMDe), so that
- * their source can be compared with the scalar kernels on a machine without AVX-512. Below: what SIMDe 0.7.4 lacks. */
+ * Stands in for the compiler's <immintrin.h> in one test build: the AVX-512 and AVX-VNNI kernels in portable C (SIMDe), so
+ * that their source can be compared with the scalar kernels on a machine without them. Below: what SIMDe 0.7.4 lacks. */
 #ifndef NB_TEST_IMMINTRIN_H
 #define NB_TEST_IMMINTRIN_H
 
@@ -9,7 +9,9 @@
 #define NB_INLINE static inline
 #define NB_UNROLL
 
-#undef __AVX512VNNI__ /* set on the command line for the kernels' own check; SIMDe must not believe it */
+#undef __AVX512VNNI__ /* these are set on the command line for the kernels' own check; SIMDe must not believe them */
+#undef __AVXVNNI__
+#undef __AVX2__
 #define SIMDE_NO_NATIVE
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx512.h>
@@ -98,6 +100,15 @@ static inline __m512i nb_dpbusd_epi32(__m512i sum, __m512i u, __m512i s) {
     for (int i = 0; i < 64; i++) sums[i / 4] += us[i] * ss[i];
     return simde_mm512_loadu_si512(sums);
 }
+static inline __m256i nb_dpbusd_avx_epi32(__m256i sum, __m256i u, __m256i s) {
+    const __m512i zero = simde_mm512_setzero_si512();
+    return nb_half_si(nb_dpbusd_epi32(nb_join_si(sum, nb_half_si(zero, 0)), nb_join_si(u, nb_half_si(zero, 0)),
+                                      nb_join_si(s, nb_half_si(zero, 0))),
+                      0);
+}
+static inline __m256i nb_cvtps_epi32_256(__m256 x) {
+    return nb_half_si(nb_cvtps_epi32(nb_join_ps(x, x)), 0);
+}
 static inline __m256 nb_extractf32x8_ps(__m512 x, int part) {
     float from[16];
     simde_mm512_storeu_ps(from, x);
@@ -108,6 +119,9 @@ static inline __m256 nb_extractf32x8_ps(__m512 x, int part) {
 #endif
 #undef _mm512_dpbusd_epi32
 #define _mm512_dpbusd_epi32 nb_dpbusd_epi32
+#define _mm256_dpbusd_avx_epi32 nb_dpbusd_avx_epi32
+#undef _mm256_cvtps_epi32
+#define _mm256_cvtps_epi32 nb_cvtps_epi32_256
 #define _mm512_maskz_loadu_ps nb_maskz_loadu_ps
 #define _mm512_mask_storeu_ps nb_mask_storeu_ps
 #define _mm256_mask_storeu_epi16 nb_mask_storeu_epi16
