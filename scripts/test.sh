@@ -13,6 +13,7 @@ command -v shellcheck >/dev/null || need+=(shellcheck)
 command -v strace >/dev/null || need+=(strace)
 command -v gcc >/dev/null || need+=(gcc libc6-dev)
 command -v readelf >/dev/null || need+=(binutils)
+command -v llvm-objdump >/dev/null || need+=(llvm)
 [ -d /usr/include/simde ] || need+=(libsimde-dev)
 if [ ${#need[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
