@@ -36,14 +36,18 @@ void nb_qk_prepare(const struct nb_graph *g, const struct nb_layer *l, float *x,
     if (n) g->hal->rope(x, heads, s->head_dim, 2 * n, g->cos + row, g->sin + row);
 }
 
-void nb_attention_decode(struct nb_graph *g, uint32_t layer, unsigned me, unsigned threads) {
+uint32_t nb_attention_items(const struct nb_graph *g, uint32_t layer) {
+    return g->model->spec.kv_heads * visible(g->model->layers[layer].window, g->position).ranges;
+}
+
+void nb_attention_decode(struct nb_graph *g, uint32_t layer, uint32_t part, uint32_t parts, unsigned me) {
     const struct nb_spec *s = &g->model->spec;
     const struct nb_layer *l = &g->model->layers[layer];
     struct nb_scratch *w = &g->scratch[me];
     struct span span = visible(l->window, g->position);
     size_t width = (size_t)g->group * s->head_dim;
     uint32_t from, to, prepared = UINT32_MAX;
-    nb_share((uint64_t)s->kv_heads * span.ranges, me, threads, &from, &to);
+    nb_share(nb_attention_items(g, layer), part, parts, &from, &to);
     for (uint32_t i = from; i < to; i++) {
         uint32_t j = i / span.ranges, r = i % span.ranges, p0, p1;
         const struct nb_kv *kv = &g->kv[(size_t)layer * s->kv_heads + j];
@@ -134,12 +138,24 @@ static void attend_run(struct nb_graph *g, uint32_t layer, uint32_t j, uint32_t 
     }
 }
 
-void nb_attention_prefill(struct nb_graph *g, uint32_t layer, uint32_t n, unsigned me, unsigned threads) {
-    const uint32_t kv_heads = g->model->spec.kv_heads;
+/* Tokens of a run: enough queries to share a key, but several runs for every thread */
+static uint32_t run_tokens(const struct nb_graph *g, uint32_t n) {
+    const uint64_t heads = g->model->spec.kv_heads, enough = 4 * nb_pool_threads(g->pool);
     uint32_t run = NB_QUERIES / g->group ? NB_QUERIES / g->group : 1;
-    while (run > 1 && (uint64_t)kv_heads * ((n + run - 1) / run) < 4 * threads) run = (run + 1) / 2; /* some for every thread */
-    const uint32_t runs = (n + run - 1) / run;
-    for (uint32_t i = me; i < kv_heads * runs; i += threads) { /* later tokens cost more: deal them out in turn */
+    while (run > 1 && heads * ((n + run - 1) / run) < enough) run = (run + 1) / 2;
+    return run;
+}
+
+uint32_t nb_attention_runs(const struct nb_graph *g, uint32_t n) {
+    const uint32_t run = run_tokens(g, n);
+    return g->model->spec.kv_heads * ((n + run - 1) / run);
+}
+
+void nb_attention_prefill(struct nb_graph *g, uint32_t layer, uint32_t n, uint32_t part, uint32_t parts, unsigned me) {
+    const uint32_t kv_heads = g->model->spec.kv_heads, run = run_tokens(g, n);
+    uint32_t from, to;
+    nb_share(nb_attention_runs(g, n), part, parts, &from, &to);
+    for (uint32_t i = from; i < to; i++) {
         const uint32_t t0 = i / kv_heads * run, t1 = t0 + run < n ? t0 + run : n;
         attend_run(g, layer, i % kv_heads, t0, t1, &g->scratch[me]);
     }

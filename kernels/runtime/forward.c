@@ -11,7 +11,7 @@
 #include "runtime/rope.h"
 
 /* A piece of weights takes a microsecond or more to read, and some ten nanoseconds to take; each processor has a few. */
-enum { PIECE_BYTES = 32 * 1024, PIECES_EACH = 4 };
+enum { PIECE_BYTES = 32 * 1024, PIECE_RANGES = 4, PIECES_EACH = 4 };
 
 uint32_t nb_pieces(const struct nb_graph *g, uint32_t items, uint32_t most) {
     uint32_t each = items / (PIECES_EACH * nb_pool_together(g->pool));
@@ -109,7 +109,7 @@ static uint32_t open_stage(void *context, uint32_t stage) {
         if (stage == s->layers * STAGES) return step->want == NB_WANT_NOTHING ? 0 : nb_head_open(g, g->x);
         norm_quantize(g, g->x, l->vector[NB_ROLE_ATTN_NORM]);
         return pieces_of(g, l->q.panels + l->k.panels + l->v.panels, l->q.panel_stride);
-    case ATTEND: return nb_pool_threads(g->pool);
+    case ATTEND: return nb_pieces(g, nb_attention_items(g, stage / STAGES), PIECE_RANGES);
     case O:
         nb_attention_join(g, stage / STAGES, h);
         quantize(g, &g->act_one, h, s->heads * s->head_dim);
@@ -127,7 +127,6 @@ static void work_stage(void *context, uint32_t stage, uint32_t part, uint32_t pa
     struct nb_graph *g = step->g;
     const struct nb_layer *l = &g->model->layers[stage / STAGES];
     const struct nb_act *a = &g->act_one;
-    (void)me;
     if (stage == g->model->spec.layers * STAGES) {
         nb_head_work(g, part, parts);
         return;
@@ -136,7 +135,7 @@ static void work_stage(void *context, uint32_t stage, uint32_t part, uint32_t pa
     case QKV:
         gemv(g, (const struct nb_mat *const[]){&l->q, &l->k, &l->v}, (float *const[]){g->q, g->k, g->v}, 3, a, part, parts);
         break;
-    case ATTEND: nb_attention_decode(g, stage / STAGES, part, parts); break;
+    case ATTEND: nb_attention_decode(g, stage / STAGES, part, parts, me); break;
     case O: gemv_one(g, &l->o, a, g->proj, part, parts); break;
     case GATE_UP: gate_up(g, l, &step->ffn, part, parts); break;
     default: gemv_one(g, &l->down, &step->ffn, g->proj, part, parts); break;

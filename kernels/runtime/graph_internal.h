@@ -31,12 +31,15 @@ static inline void nb_share(uint64_t n, uint32_t part, uint32_t parts, uint32_t 
 void nb_qk_prepare(const struct nb_graph *g, const struct nb_layer *l, float *x, uint32_t heads, enum nb_role norm,
                    uint32_t token);
 
-/* Decode: thread `me` attends its share of (kv head, range) items of position g->position; the owner of the last range stores
- * the new key and value first. nb_attention_join then gives the (heads, head_dim) result. */
-void nb_attention_decode(struct nb_graph *g, uint32_t layer, unsigned me, unsigned threads);
+/* Decode: attention of position g->position has so many items, each a range of positions of one kv head. `part` of `parts` is
+ * computed with thread `me`'s scratch; the owner of a head's last range stores the new key and value first.
+ * nb_attention_join then gives the (heads, head_dim) result. */
+uint32_t nb_attention_items(const struct nb_graph *g, uint32_t layer);
+void nb_attention_decode(struct nb_graph *g, uint32_t layer, uint32_t part, uint32_t parts, unsigned me);
 void nb_attention_join(const struct nb_graph *g, uint32_t layer, float *out);
 
-/* Prefill: attends this thread's share of the n tokens of the chunk; the result replaces q. */
-void nb_attention_prefill(struct nb_graph *g, uint32_t layer, uint32_t n, unsigned me, unsigned threads);
+/* Prefill of n tokens: items are runs of tokens of one kv head; the result replaces q. */
+uint32_t nb_attention_runs(const struct nb_graph *g, uint32_t n);
+void nb_attention_prefill(struct nb_graph *g, uint32_t layer, uint32_t n, uint32_t part, uint32_t parts, unsigned me);
 
 #endif

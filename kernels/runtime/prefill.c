@@ -161,7 +161,7 @@ static uint32_t open_stage(void *context, uint32_t stage) {
     }
     switch (stage % STAGES) {
     case QKV: return nb_pieces(g, items_of(&g->act_hidden, l->q.panels + l->k.panels + l->v.panels), PIECE_PANELS);
-    case ATTEND: return nb_pool_threads(g->pool);
+    case ATTEND: return nb_pieces(g, nb_attention_runs(g, c->n), 1);
     case O: return nb_pieces(g, items_of(&g->act_q, l->o.panels), PIECE_PANELS);
     case GATE_UP: return nb_pieces(g, ffn_items(g, l), 1);
     case DOWN: return nb_pieces(g, items_of(&g->act_ffn, l->down.panels), PIECE_PANELS);
@@ -206,7 +206,7 @@ static void work_stage(void *context, uint32_t stage, uint32_t part, uint32_t pa
         gemm(g, (const struct nb_mat *const[]){&l->q, &l->k, &l->v}, (float *const[]){g->q, g->k, g->v},
              (const uint32_t[]){g->ld_q, g->ld_kv, g->ld_kv}, 3, &g->act_hidden, part, parts);
         break;
-    case ATTEND: nb_attention_prefill(g, layer, c->n, part, parts); break;
+    case ATTEND: nb_attention_prefill(g, layer, c->n, part, parts, me); break;
     case O: gemm_one(g, &l->o, g->proj, g->ld_hidden, &g->act_q, part, parts); break;
     case GATE_UP: gate_up(g, l, part, parts, &g->scratch[me]); break;
     case DOWN: gemm_one(g, &l->down, g->proj, g->ld_hidden, &g->act_ffn, part, parts); break;

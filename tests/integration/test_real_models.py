@@ -22,7 +22,7 @@ from nanobuild.reference import Reference
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 PROMPT = "The capital of France is"
-WAYS = [(level, threads) for level in ("scalar", "avx2", "avx512vnni") for threads in (1, 2, 3)]
+WAYS = [(level, 2) for level in ("scalar", "sse41", "avx2", "avxvnni", "avx512vnni")] + [("avx2", n) for n in (1, 3, 7)]
 
 
 def bundle_of(name: str, recipe: str) -> Bundle:

@@ -70,7 +70,10 @@ NB_INLINE void unpack(union strip *to, const struct nb_mat *w, size_t panel0, si
     const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)w->table));
     for (size_t p = 0; p < panels; p++) {
         const uint8_t *panel = w->data + (panel0 + p) * w->panel_stride, *codes = panel + w->code_offset;
-        for (size_t b = 0; b < blocks; b++)
+        for (size_t b = 0; b < blocks; b++) {
+            const uint8_t *next = codes + (b0 + b + (bits == 8 ? RUN_WORDS : RUN)) * (bits == 8 ? 512 : 256); /* run's block */
+            for (size_t line = 0; line < (bits == 8 ? 512 : 256); line += 64)
+                _mm_prefetch((const char *)next + line, _MM_HINT_T1);
             for (size_t half = 0; half < 2; half++) {
                 const size_t g = group == 16 ? 2 * (b0 + b) : (b0 + b) >> w->group_shift;
                 const uint8_t *scales = panel + 2 * NB_PANEL + g * NB_PANEL + 8 * half;
@@ -78,6 +81,7 @@ NB_INLINE void unpack(union strip *to, const struct nb_mat *w, size_t panel0, si
                 if (bits == 8) unpack_words(&to->words[p][b][half], codes + (b0 + b) * 512 + 32 * half, low);
                 else unpack_bytes(&to->bytes[p][b][half], codes + (b0 + b) * 256 + 32 * half, table, low, high);
             }
+        }
     }
 }
 
