@@ -21,6 +21,7 @@ from nanobuild import conditions, proc, whole
 from nanobuild.bench import START_CONTEXT, make_ready, start_sample
 from nanobuild.errors import ToolError
 from nanobuild.measures import Contender, Sample, Task, Workload
+from nanobuild.peers.child import ChildPeer
 
 BENCH = "NANOBUILD_LLAMA_BENCH"
 PYTHON = "NANOBUILD_LLAMA_PYTHON"
@@ -28,6 +29,7 @@ LACKING = (
     f"llama.cpp is not here: put llama-bench (and llama-completion, llama-quantize) on PATH, or name it in {BENCH}, "
     "or pip install llama-cpp-python"
 )
+_PACKAGE = "llama-cpp-python"
 PROMPT = "abcdefghijklmnop"  # as many letters as tokens are wanted, for the synthetic vocabulary
 TEXT = "The quick brown fox jumps"  # five tokens in real vocabularies
 
@@ -102,36 +104,6 @@ class LlamaCompletion:
         return [start_sample(task, done.seconds, {"peak": done.peak_kib}, {"context": START_CONTEXT})]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class LlamaPackage:
-    """The llama-cpp-python package, timed by a small program in its interpreter."""
-
-    python: Path
-    gguf: Path
-    weights: str
-
-    @property
-    def engine(self) -> str:
-        """Its name."""
-        return "llama-cpp-python"
-
-    @property
-    def config(self) -> str:
-        """Weights."""
-        return self.weights
-
-    def run(self, task: Task) -> list[Sample]:
-        """One process. Raises ToolError."""
-        if task.kind != "speed":
-            return []
-        child = Path(__file__).with_name("llama_child.py")
-        numbers = (task.threads, task.prefill, task.decode, task.depth)
-        with conditions.pinned(task.cpus):
-            argv: list[str | Path] = [self.python, "-I", child, self.gguf, *map(str, numbers)]
-            result = proc.run(argv, env=proc.clean_env(), timeout=7200.0)
-        return parse_child(result.stdout, self.python, task)
-
-
 def contenders(files: Mapping[str, Path]) -> tuple[list[Contender], str]:
     """What of llama.cpp can run on these files, or the line that says how to get it."""
     program = find_bench()
@@ -139,7 +111,9 @@ def contenders(files: Mapping[str, Path]) -> tuple[list[Contender], str]:
         python = _package()
         plain = [(kind, path) for kind, path in files.items() if kind != "Q4_K"]
         found: list[Contender] = [
-            LlamaPackage(python=python, gguf=path, weights=kind) for kind, path in plain if python
+            ChildPeer(engine=_PACKAGE, script="llama_child.py", python=python, gguf=path, config=kind)
+            for kind, path in plain
+            if python
         ]
         return found, "" if found else LACKING
     version = _version(program)
@@ -208,26 +182,6 @@ def _test(test: Mapping[str, Any]) -> Sample:
     kept = ("build_commit", "model_type", "model_size", "type_k", "type_v", "flash_attn", "repack")
     facts = {key: test[key] for key in kept if key in test}
     return Sample(workload=workload, value=float(test["samples_ts"][0]), facts=facts)
-
-
-def parse_child(stdout: bytes, program: Path, task: Task) -> list[Sample]:
-    """What a child of ours in a peer's interpreter prints. Raises ToolError E_PEER."""
-    try:
-        said = json.loads(stdout.splitlines()[-1])
-        facts = {key: said[key] for key in ("version", "load_s") if key in said}
-        speeds = [("prefill", task.prefill, 0, task.prefill / said["flat"]["first_s"])]
-        speeds += [("decode", task.decode, 0, 1 / said["flat"]["step_s"])]
-        if task.depth:
-            speeds += [("decode", task.decode, task.depth, 1 / said["deep"]["step_s"])]
-    except (ValueError, KeyError, TypeError, IndexError, ZeroDivisionError) as error:
-        raise ToolError("E_PEER", program, f"its timing cannot be read: {error!r}") from error
-    out = []
-    for what, tokens, depth, speed in speeds:
-        workload = Workload(
-            what="prefill" if what == "prefill" else "decode", tokens=tokens, depth=depth, threads=task.threads
-        )
-        out.append(Sample(workload=workload, value=speed, facts=facts))
-    return out
 
 
 def _version(program: Path) -> str:

@@ -14,7 +14,7 @@ import pytest
 from nanobuild import bench, measures
 from nanobuild.errors import NanoBuildError, ToolError
 from nanobuild.measures import Sample, Task, Workload
-from nanobuild.peers import llama
+from nanobuild.peers import child, llama
 
 RECORDED = Path(__file__).parents[1] / "data/peers"
 SPEED = Task(kind="speed", threads=1, cpus=(0,), prefill=32, decode=4, depth=16)
@@ -135,11 +135,11 @@ def test_what_is_no_timing_is_an_error(text: bytes) -> None:
         llama.parse_bench(text, Path("llama-bench"))
     assert caught.value.code == "E_PEER"
     with pytest.raises(ToolError):
-        llama.parse_child(text, Path("python"), SPEED)
+        child.parse_child(text, Path("python"), SPEED)
 
 
 def test_genai_as_recorded() -> None:
-    samples = llama.parse_child((RECORDED / "genai_child.json").read_bytes(), Path("python"), SPEED)
+    samples = child.parse_child((RECORDED / "genai_child.json").read_bytes(), Path("python"), SPEED)
     said = json.loads((RECORDED / "genai_child.json").read_bytes())
     assert [(s.workload.what, s.workload.depth) for s in samples] == [("prefill", 0), ("decode", 0), ("decode", 16)]
     assert samples[0].value == pytest.approx(32 / said["flat"]["first_s"])

@@ -10,14 +10,7 @@
 #include <arm_neon.h>
 
 #include "ops/scalar/math.h"
-
-/* Accumulators are registers only once the loop over them is gone; compilers differ in when they do that by themselves. */
-#define NB_INLINE static inline __attribute__((always_inline))
-#ifdef __clang__
-#define NB_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define NB_UNROLL _Pragma("GCC unroll 16")
-#endif
+#include "ops/unroll.h"
 
 /* nb_exp of math.h; maximum and minimum differ from its comparisons only on NaN. */
 NB_INLINE float32x4_t nb_exp4(float32x4_t x) {

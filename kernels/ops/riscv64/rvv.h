@@ -13,14 +13,7 @@
 #include <riscv_vector.h>
 
 #include "ops/scalar/math.h"
-
-#define NB_INLINE static inline __attribute__((always_inline))
-
-#ifdef __clang__
-#define NB_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define NB_UNROLL _Pragma("GCC unroll 16")
-#endif
+#include "ops/unroll.h"
 
 /* What needs the address `next` waits for the vector `done`: clang brings all loads forward otherwise, and spills what no longer
  * fits the registers. Stands where the vector type changes anyway, since clang sets it anew after each asm. */

@@ -14,14 +14,12 @@
 #define NB_OPS_LANES_H
 
 #include "ops/scalar/math.h"
+#include "ops/unroll.h"
 
-/* An array of sums is only registers once the loop over it is gone, which clang does not do by itself; but two loops unrolled
- * into each other are too much for them. */
+/* Two loops unrolled into each other are too much for the registers. */
 #ifdef __clang__
-#define NB_UNROLLED _Pragma("clang loop unroll(full)")
 #define NB_ROLLED _Pragma("clang loop unroll(disable)")
 #else
-#define NB_UNROLLED _Pragma("GCC unroll 16")
 #define NB_ROLLED _Pragma("GCC unroll 1")
 #endif
 
@@ -50,7 +48,7 @@ static inline __attribute__((always_inline)) void nb_sums4(int32_t sum[NB_PANEL]
             NB_ROLLED
             for (int k = i; k < 16; k += 4, at += 4 * NB_PANEL) {
                 const uint64_t q0 = nb_lane(q[k], 0), q1 = nb_lane(q[16 + k], 0);
-                NB_UNROLLED
+                NB_UNROLL
                 for (int r = 0; r < rows; r++) {
                     const uint64_t v = pair[at[4 * r]];
                     both[r] += v * (group == 16 ? q0 : q1 + (q0 << 32));
@@ -69,7 +67,7 @@ static inline __attribute__((always_inline)) void nb_sums8(int32_t sum[NB_PANEL]
                                                            int32_t bias, const uint8_t *scale) {
     uint64_t two[NB_PANEL / 2] = {0};
     for (int j = 0; j < 8; j++) {
-        NB_UNROLLED
+        NB_UNROLL
         for (int r = 0; r < NB_PANEL; r += 2) {
             uint64_t bytes; /* the format is little-endian */
             memcpy(&bytes, __builtin_assume_aligned(codes + (j * NB_PANEL + r) * 4, 8), sizeof bytes);
